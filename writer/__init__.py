@@ -1,0 +1,1 @@
+"""The daemon that applies commands to SQLite, and its command line."""
