@@ -1,0 +1,1 @@
+"""What travels between hosts and the writer: the published language of statewriter."""

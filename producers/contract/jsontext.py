@@ -1,0 +1,119 @@
+"""JSON text to values, refusing whatever could not be kept exactly.
+
+orjson parses; where it could lose something without a word (an integer of more than 64 bits becomes
+a float) the text is parsed once more by a parser that tells. Of repeated keys the last wins.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NoReturn
+
+import orjson
+
+from producers.contract.limits import INTEGER_MAX, INTEGER_MIN, NESTING_DEPTH_MAX
+from producers.contract.reasons import Reason
+
+_DIGITS_TO_ZERO = bytes(0x30 if 0x30 <= byte <= 0x39 else byte for byte in range(256))
+_LONG_DIGITS = b"0" * 19
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+
+
+class JsonRefused(ValueError):
+    """The text is not JSON that we can keep; `reason` says why. Never holds the text itself."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.sentence)
+        self.reason = reason
+
+
+def sorted_json(value: Any) -> bytes:
+    """The bytes by which two JSON values are compared: keys sorted, no spaces, `1` is not `1.0`."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def parse_json(text: bytes) -> Any:
+    """Parse UTF-8 JSON text.
+
+    Raises JsonRefused for text that is not JSON, not UTF-8, nests deeper than 128, or holds a
+    number or a text that can not be kept exactly.
+    """
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        raise JsonRefused(_why_refused(text)) from None
+    # A level costs two bytes of brackets at least, so short or flat text needs no walk.
+    if text.count(b"[") + text.count(b"{") > NESTING_DEPTH_MAX and depth(value) > NESTING_DEPTH_MAX:
+        raise JsonRefused(Reason.BODY_TOO_DEEP)
+    # Every digit made a zero, then one search: a tenth of what a regular expression costs.
+    if _LONG_DIGITS in text.translate(_DIGITS_TO_ZERO):
+        _refuse_wide_integers(text)
+    return value
+
+
+def depth(value: Any) -> int:
+    """How many containers deep a value nests: 0 for a scalar, 1 for `{}`."""
+    levels = 0
+    level = [value] if isinstance(value, dict | list) else []
+    while level:
+        levels += 1
+        below: list[Any] = []
+        for container in level:
+            members = container.values() if isinstance(container, dict) else container
+            below.extend(member for member in members if isinstance(member, dict | list))
+        level = below
+    return levels
+
+
+def _refuse_wide_integers(text: bytes) -> None:
+    def keep(digits: str) -> int:
+        # int() of a very long run of digits is quadratic and capped by Python: judge by length
+        # first.
+        number = int(digits) if len(digits) <= 21 else INTEGER_MAX + 1
+        if not INTEGER_MIN <= number <= INTEGER_MAX:
+            raise JsonRefused(Reason.NUMBER_NOT_EXACT)
+        return number
+
+    json.loads(text, parse_int=keep)
+
+
+def _why_refused(text: bytes) -> Reason:
+    try:
+        decoded = text.decode()
+    except UnicodeDecodeError:
+        return Reason.BODY_NOT_UTF8
+    if _bracket_depth(text) > NESTING_DEPTH_MAX:
+        return Reason.BODY_TOO_DEEP
+    try:
+        json.loads(decoded, parse_constant=_refuse_constant, parse_float=_finite, parse_int=len)
+    except JsonRefused as refused:
+        return refused.reason
+    except ValueError:
+        return Reason.BODY_NOT_JSON
+    # The lenient parser takes it and orjson does not: half a surrogate pair is what is left.
+    return Reason.TEXT_NOT_EXACT
+
+
+def _bracket_depth(text: bytes) -> int:
+    deepest = level = 0
+    for byte in _STRINGS.sub(b"", text):
+        if byte in b"[{":
+            level += 1
+            deepest = max(deepest, level)
+            if deepest > NESTING_DEPTH_MAX:
+                break
+        elif byte in b"]}":
+            level -= 1
+    return deepest
+
+
+def _refuse_constant(_: str) -> NoReturn:
+    raise JsonRefused(Reason.NUMBER_NOT_EXACT)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if number in (float("inf"), float("-inf")):
+        raise JsonRefused(Reason.NUMBER_NOT_EXACT)
+    return number
