@@ -1,0 +1,1 @@
+"""Pure decisions: what becomes of a run, one message after the other."""

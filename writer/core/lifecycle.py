@@ -1,0 +1,271 @@
+"""A run's own life: created, resumed, reset, interrupted, annotated, deleted; its effects
+settled.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import orjson
+
+from producers.contract.commands import (
+    Annotate,
+    CreateRun,
+    DeleteRun,
+    Interrupt,
+    Reset,
+    Resume,
+    SettleEffect,
+)
+from producers.contract.jsontext import sorted_json
+from producers.contract.reasons import Reason
+from writer.core.context import Context, text
+from writer.core.definition import definition_digest
+from writer.core.outcome import Applied, Duplicate, Refusal
+from writer.core.parts import change, document
+from writer.core.rows import DefinitionRow
+from writer.core.run import ATTEMPT_ACTIVE, RUN_PARKED, Head, Tombstone
+from writer.core.session import end_recordings
+
+HOST_STOPPED = "The host stopped before the run finished."
+
+
+def create(context: Context, command: CreateRun) -> Applied | Duplicate:
+    """Create a run, or adopt one that was reserved. Equal again is a duplicate, else a conflict."""
+    run = context.run
+    head = run.head
+    command = context.dialects[command.dialect].check_create(command, run.run_id)
+    content = _content(command)
+    if head is not None and not (head.reserved and command.status is None):
+        if head.create_digest == content:
+            return Duplicate()
+        raise Refusal(Reason.RUN_CONFLICT)
+    digest = definition_digest(command.definition)
+    if head is not None:
+        return _adopt(context, command, content, digest)
+    run.head = Head(
+        dialect=command.dialect,
+        created_at=context.arrival,
+        updated_at=context.arrival,
+        status="queued" if command.status == "queued" else "running",
+        create_digest=content,
+        reserved=command.status == "queued",
+        workflow=command.workflow,
+        definition_digest=digest,
+        source_type=command.source.type if command.source else None,
+        source_ref=command.source.ref if command.source else None,
+        source_revision=command.source.revision if command.source else None,
+        parent_run=command.parent.run if command.parent else None,
+        parent_relation=command.parent.relation if command.parent else None,
+        title=command.title,
+        tags=None if command.tags is None else text(command.tags),
+        retention_seconds=command.retention_seconds,
+        effects=None if command.effects is None else text(sorted(set(command.effects))),
+        input=None if "input" not in command.model_fields_set else text(command.input),
+    )
+    try:
+        _first_state(context, command, projecting_effects=False)
+    except Refusal:
+        run.head = None
+        raise
+    if digest is not None:
+        context.rows.append(DefinitionRow(digest, text(command.definition), context.arrival))
+    digest_of_state = run.head.state_digest.to_bytes(32)
+    return context.revise_run(
+        context.event_type("run.create"),
+        payload={"workflow": command.workflow} if command.workflow else None,
+        state_digest=digest_of_state,
+    )
+
+
+def _content(command: CreateRun) -> bytes:
+    named = {name: value for name, value in command.model_dump().items() if value is not None}
+    return sha256(sorted_json(named)).digest()
+
+
+def _first_state(context: Context, command: CreateRun, *, projecting_effects: bool) -> None:
+    run, head, dialect = context.run, context.head, context.dialect
+    state = dialect.enter(command.state or {}, run.run_id)
+    projection = dialect.project(state, head, context.arrival)
+    if head.reserved:
+        projection = projection._replace(status="queued", finished_at=None)
+    changed = change(run.state, state)
+    revision = head.revision + 1
+    attempts = dialect.attempts(run, state, changed.parts, context.arrival)
+    if not projecting_effects:
+        head.status = projection.status
+    context.store_state(changed, revision)
+    context.project(projection)
+    for attempt in attempts:
+        attempt.revision = revision
+        run.attempts[attempt.attempt_id] = attempt
+        run.changed.attempts[attempt.attempt_id] = attempt
+
+
+def _adopt(context: Context, command: CreateRun, content: bytes, digest: bytes | None) -> Applied:
+    head = context.head
+    if head.dialect != command.dialect:
+        raise Refusal(Reason.RUN_CONFLICT, "dialect")
+    if head.definition_digest != digest:
+        raise Refusal(Reason.DEFINITION_CONFLICT)
+    head.reserved = False
+    try:
+        _first_state(context, command, projecting_effects=True)
+    except Refusal:
+        head.reserved = True
+        raise
+    head.create_digest = content
+    return context.revise_run(
+        context.event_type("run.adopt"), state_digest=head.state_digest.to_bytes(32)
+    )
+
+
+def resume(context: Context, command: Resume) -> Applied:
+    """Interrupt the attempts that were active, and end what the sender itself recorded before."""
+    _check_running(context)
+    run, auth = context.run, context.message.auth
+    own = []
+    if auth is not None and run.lease is not None:
+        own = [
+            segment
+            for segment in run.segments.values()
+            if segment.status == "recording"
+            and segment.bound_by is not None
+            and segment.bound_by[:2] == (auth.owner_type, auth.owner_id)
+            and (segment.bound_by.generation or 0) < run.lease.generation
+        ]
+    ended = end_recordings(context, own, HOST_STOPPED)
+    _interrupt_attempts(context)
+    return context.revise_run(
+        context.event_type("run.resume"), payload={"ended": ended} if ended else None
+    )
+
+
+def interrupt(context: Context, command: Interrupt) -> Applied:
+    """The run has failed, because its host is gone: so have its attempts and recordings."""
+    _check_running(context)
+    run = context.run
+    assert run.state is not None
+    recording = [segment for segment in run.segments.values() if segment.status == "recording"]
+    state = context.dialect.interrupted(document(run.state), command.reason, context.arrival)
+    end_recordings(context, recording, command.reason)
+    _interrupt_attempts(context)
+    return _force(context, state, "failed", command.reason, "run.interrupt")
+
+
+def reset(context: Context, command: Reset) -> Applied:
+    """Lead a finished run back to `running`."""
+    run = context.run
+    if not context.head.terminal:
+        raise Refusal(Reason.RUN_NOT_TERMINAL)
+    assert run.state is not None
+    state = context.dialect.reset(document(run.state))
+    return _force(context, state, "running", command.reason, "run.reset")
+
+
+def _force(context: Context, state: object, status: str, reason: str | None, kind: str) -> Applied:
+    """Put a run into a status whatever its document says, and the document as near to it as it
+    goes.
+    """
+    run, head, dialect = context.run, context.head, context.dialect
+    assert isinstance(state, dict)
+    kept = dialect.enter(state, run.run_id)
+    projection = dialect.project(kept, head, context.arrival)._replace(
+        status=status,
+        finished_at=context.arrival if status == "failed" else None,
+        error=reason if status == "failed" else None,
+    )
+    digest = context.store_state(change(run.state, kept), head.revision + 1)
+    context.project(projection)
+    return context.revise_run(
+        context.event_type(kind),
+        payload=None if reason is None else {"reason": reason},
+        state_digest=digest,
+    )
+
+
+def _check_running(context: Context) -> None:
+    head = context.head
+    if head.terminal:
+        raise Refusal(Reason.RUN_TERMINAL)
+    if head.status in RUN_PARKED:
+        raise Refusal(Reason.RUN_NOT_RUNNING, head.status)
+
+
+def _interrupt_attempts(context: Context) -> None:
+    run = context.run
+    for attempt in run.attempts.values():
+        if attempt.status in ATTEMPT_ACTIVE:
+            attempt.status = "interrupted"
+            attempt.revision = context.head.revision + 1
+            run.changed.attempts[attempt.attempt_id] = attempt
+
+
+def annotate(context: Context, command: Annotate) -> Applied | Duplicate:
+    """Change what is named; with nothing new in it, it is a duplicate."""
+    head, named = context.head, command.model_fields_set
+    tags = None if command.tags is None else text(dict(sorted(command.tags.items())))
+    new = {
+        name: value
+        for name, value in (
+            ("title", command.title),
+            ("tags", tags),
+            ("test_case_status", command.test_case_status),
+        )
+        if name in named and getattr(head, name) != value
+    }
+    if not new:
+        return Duplicate()
+    for name, value in new.items():
+        setattr(head, name, value)
+    return context.revise_run(context.event_type("run.annotate"), payload={"changed": sorted(new)})
+
+
+def delete(context: Context, command: DeleteRun) -> Applied:
+    """Remove the run; a tombstone and the event that made it stay."""
+    run, head = context.run, context.head
+    events = head.revision + sum(segment.revision - 1 for segment in run.segments.values())
+    outcome = context.revise_run(
+        context.event_type("run.delete"),
+        payload=None if command.reason is None else {"reason": command.reason},
+    )
+    run.tombstone = Tombstone(
+        revision=outcome.revision,
+        events=events,
+        segments=len(run.segments),
+        reason=command.reason,
+        message_id=context.message.message_id,
+        deleted_at=context.arrival,
+    )
+    run.head = run.state = run.lease = None
+    for kept in (run.segments, run.attempts, run.updates, run.effects):
+        kept.clear()
+    run.changed.erased = True
+    for changed in (run.changed.segments, run.changed.attempts, run.changed.effects):
+        changed.clear()
+    run.changed.head = run.changed.lease = False
+    return outcome
+
+
+def settle_effect(context: Context, command: SettleEffect) -> Applied | Duplicate:
+    """Record an effect's outcome once."""
+    run = context.run
+    effect = run.effects.get(command.effect_id)
+    if effect is None or effect.occurrence != command.occurrence:
+        raise Refusal(Reason.EFFECT_UNKNOWN)
+    result = (
+        None
+        if command.result is None
+        else orjson.dumps(command.result, option=orjson.OPT_SORT_KEYS).decode()
+    )
+    if effect.status != "pending":
+        if (effect.status, effect.result, effect.error) == (command.status, result, command.error):
+            return Duplicate()
+        raise Refusal(Reason.EFFECT_CONFLICT)
+    effect.status, effect.result, effect.error = command.status, result, command.error
+    effect.settled_at = context.arrival
+    run.changed.effects[effect.effect_id] = effect
+    return context.revise_run(
+        context.event_type("effect.settle"),
+        payload={"effect_id": effect.effect_id, "status": effect.status},
+    )

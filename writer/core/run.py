@@ -1,0 +1,217 @@
+"""The aggregate: all that a decision about one run may look at.
+
+A `Run` stands for a stream, so it exists before its run is created: messages may be refused for an
+unknown run, and their sequences are used up all the same. Decisions change it in place, and only
+when they apply; the store writes what is marked changed and drops the aggregate after any rollback.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from producers.contract.envelope import Authority
+from writer.core.parts import Node
+
+ATTEMPT_FINISHED = frozenset(("completed", "failed", "timed_out", "cancelled"))
+ATTEMPT_ACTIVE = frozenset(("pending", "running", "waiting"))
+RUN_TERMINAL = frozenset(("completed", "failed", "timed_out", "cancelled"))
+RUN_PARKED = frozenset(("queued", "waiting"))
+
+
+@dataclass(slots=True)
+class Cursor:
+    """The last settled message and how many ended how. Id texts are `<ms>-<n>`, as Redis has
+    them.
+    """
+
+    incarnation: int = 1
+    message_id: str = "0-0"
+    applied: int = 0
+    duplicates: int = 0
+    rejected: int = 0
+
+
+@dataclass(slots=True)
+class Sequences:
+    """What one producer has sent: its last sequence and the open gaps `[first, last]` below it.
+
+    `state_seq` and `lease_seq` are the newest sequences that it had applied of the two groups in
+    which a late command would undo a newer one. `had_gaps`: gaps are stored.
+    """
+
+    no: int
+    producer: str
+    last: int = 0
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    state_seq: int = 0
+    lease_seq: int = 0
+    had_gaps: bool = False
+
+
+@dataclass(slots=True)
+class Lease:
+    """The lease in force, or the last one while the run is free (`released_at` set). Times in
+    ms.
+    """
+
+    generation: int
+    owner_type: str
+    owner_id: str
+    token_sha256: str
+    lease_ms: int
+    acquired_at: int
+    renewed_at: int
+    expires_at: int
+    released_at: int | None = None
+
+
+@dataclass(slots=True)
+class Segment:
+    """A session's transcript under a capture key ("" for the run's own, flat one).
+
+    `reclaimed` is set once the owner that bound it has claimed the run again: its older authority
+    has ended then, also for this segment.
+    """
+
+    no: int
+    capture_key: str
+    session: str
+    binding: str | None
+    bound_by: Authority | None
+    producer_no: int
+    created_at: int
+    reclaimed: bool = False
+    status: str = "recording"
+    revision: int = 1
+    entry_count: int = 0
+    event_count: int = 0
+    captured: str | None = None
+    failure: str | None = None
+    finished_at: int | None = None
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt at a node; its id is scoped by the run.
+
+    `step` is the key of its step in the state's `steps` (`/steps/<key>` where that is split).
+    """
+
+    attempt_id: str
+    node_id: str
+    number: int
+    node_type: str
+    status: str
+    outcome: str | None = None
+    step: int | None = None
+    started_at: int | None = None
+    finished_at: int | None = None
+    revision: int = 0
+
+
+@dataclass(slots=True)
+class Effect:
+    """A side effect decided with its cause; `occurrence` counts the run's effects of this kind."""
+
+    effect_id: str
+    kind: str
+    occurrence: int
+    revision: int
+    created_at: int
+    status: str = "pending"
+    result: str | None = None
+    error: str | None = None
+    settled_at: int | None = None
+
+
+@dataclass(slots=True)
+class Head:
+    """The run itself, in columns. JSON columns are texts; times are ms."""
+
+    dialect: str
+    created_at: int
+    updated_at: int
+    status: str
+    create_digest: bytes
+    reserved: bool = False
+    workflow: str | None = None
+    definition_digest: bytes | None = None
+    source_type: str | None = None
+    source_ref: str | None = None
+    source_revision: str | None = None
+    parent_run: str | None = None
+    parent_relation: str | None = None
+    title: str | None = None
+    tags: str | None = None
+    test_case_status: str | None = None
+    retention_seconds: int | None = None
+    effects: str | None = None
+    input: str | None = None
+    status_detail: str | None = None
+    current_node: str | None = None
+    current_attempt: str | None = None
+    error: str | None = None
+    finished_at: int | None = None
+    revision: int = 0
+    state_revision: int = 0
+    state_digest: int = 0
+
+    @property
+    def terminal(self) -> bool:
+        """Whether only a reset leads on."""
+        return self.status in RUN_TERMINAL
+
+
+@dataclass(slots=True)
+class Tombstone:
+    """What stays of a deleted run beside its cursor, sequences and gaps."""
+
+    revision: int
+    events: int
+    segments: int
+    reason: str | None
+    message_id: str
+    deleted_at: int
+
+
+@dataclass(slots=True)
+class Changed:
+    """Which of the aggregate's rows the next commit must write."""
+
+    head: bool = False
+    lease: bool = False
+    erased: bool = False
+    producers: dict[int, Sequences] = field(default_factory=dict)
+    segments: dict[int, Segment] = field(default_factory=dict)
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    effects: dict[str, Effect] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Run:
+    """A run's stream and what became of it. `run_key` is the store's name for it, nothing
+    else's.
+    """
+
+    run_key: int
+    run_id: str
+    cursor: Cursor = field(default_factory=Cursor)
+    producers: dict[str, Sequences] = field(default_factory=dict)
+    head: Head | None = None
+    tombstone: Tombstone | None = None
+    state: Node | None = None
+    lease: Lease | None = None
+    segments: dict[str, Segment] = field(default_factory=dict)
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    updates: set[tuple[str, str]] = field(default_factory=set)
+    effects: dict[str, Effect] = field(default_factory=dict)
+    changed: Changed = field(default_factory=Changed)
+    stored: bool = False
+
+    def sequences(self, producer: str) -> Sequences:
+        """The producer's sequences, new if it never sent to this run."""
+        known = self.producers.get(producer)
+        if known is None:
+            known = Sequences(len(self.producers) + 1, producer)
+            self.producers[producer] = known
+        return known
