@@ -1,0 +1,1 @@
+"""SQLite: one file per partition, written here and nowhere else."""

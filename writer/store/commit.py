@@ -1,0 +1,332 @@
+"""One batch, one transaction: rows, heads, cursors and the fencing check, all or nothing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import apsw
+
+from writer.core.rows import (
+    DefinitionRow,
+    EntryRow,
+    EventRow,
+    PartRow,
+    Row,
+    SessionEventRow,
+    UpdateRow,
+)
+from writer.core.run import Changed, Run
+from writer.errors import Fenced
+from writer.store.database import transaction
+from writer.store.queries import named
+
+QUERIES = named("commit.sql")
+ERASED = (
+    "runs",
+    "leases",
+    "events",
+    "state_parts",
+    "updates",
+    "attempts",
+    "effects",
+    "segments",
+    "session_entries",
+    "session_events",
+    "rejections",
+)
+"""Tables of which nothing stays when a run is deleted."""
+
+Hook = Callable[[str], None]
+
+
+def no_hook(point: str) -> None:
+    """The default crash point: go on."""
+
+
+class RejectionRow(NamedTuple):
+    """A refused message as it is kept; see the table of this name in `schema.sql`."""
+
+    run_key: int
+    incarnation: int
+    message_id: str
+    kind: str | None
+    producer: str | None
+    producer_seq: int | None
+    reason: str
+    detail: str
+    fields: str | None
+    head: str | None
+    fields_bytes: int
+    fields_sha256: bytes
+    body_hash: bytes
+    recorded_at: int
+
+
+class QuarantineRow(NamedTuple):
+    """A run that waits at a message, and why."""
+
+    run_key: int
+    message_id: str
+    cause: str
+    detail: str
+    version: int | None
+    since: int
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one commit writes. `rows` and `rejections` are in the order of their messages by run."""
+
+    runs: list[Run] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    rejections: list[RejectionRow] = field(default_factory=list)
+    quarantines: list[QuarantineRow] = field(default_factory=list)
+    released: list[int] = field(default_factory=list)
+    messages: int = 0
+
+
+_INSERTS: tuple[tuple[type[Row], str], ...] = (
+    (DefinitionRow, "insert_definition"),
+    (EventRow, "insert_event"),
+    (PartRow, "insert_part"),
+    (UpdateRow, "insert_update"),
+    (EntryRow, "insert_entry"),
+    (SessionEventRow, "insert_session_event"),
+)
+
+
+def commit(connection: apsw.Connection, batch: Batch, epoch: int, hook: Hook = no_hook) -> int:
+    """Write a batch under `epoch`; returns the new commit_seq.
+
+    Raises Fenced if another writer has raised the epoch, and any apsw error: then nothing of it is
+    written, and the batch's aggregates must be loaded again. `hook` is called at named points.
+    """
+    with transaction(connection):
+        hook("begun")
+        found = connection.execute(QUERIES["epoch"]).fetchone()
+        if found != (epoch,):
+            raise Fenced(
+                f"epoch {epoch} is over: the file is at {found[0] if found else 'none'}",
+                hint="another writer has taken the partition; this one wrote nothing and may rejoin",
+            )
+        for run in batch.runs:
+            if run.changed.erased:
+                _erase(connection, run)
+        events = _insert(connection, batch)
+        hook("inserted")
+        _put(connection, batch.runs)
+        _put_quarantines(connection, batch)
+        hook("put")
+        commit_seq = _record(connection, batch, epoch, events)
+        hook("written")
+    hook("committed")
+    for run in batch.runs:
+        run.changed = Changed()
+        run.stored = True
+    return commit_seq
+
+
+def _erase(connection: apsw.Connection, run: Run) -> None:
+    key = (run.run_key,)
+    definition = connection.execute(QUERIES["definition_of"], key).fetchone()
+    for table in ERASED:
+        connection.execute(f"DELETE FROM {table} WHERE run_key = ?", key)  # noqa: S608 - our names
+    if definition is not None and definition[0] is not None:
+        connection.execute(QUERIES["collect_definition"], definition)
+    grave = run.tombstone
+    assert grave is not None
+    connection.execute(
+        QUERIES["put_tombstone"],
+        (
+            run.run_key,
+            run.run_id,
+            grave.revision,
+            grave.events,
+            grave.segments,
+            grave.reason,
+            grave.message_id,
+            grave.deleted_at,
+        ),
+    )
+
+
+def _insert(connection: apsw.Connection, batch: Batch) -> int:
+    """Append the rows, a statement a table; returns how many events they were."""
+    by_table: defaultdict[type, list[Row]] = defaultdict(list)
+    for row in batch.rows:
+        by_table[type(row)].append(row)
+    for table, query in _INSERTS:
+        if table in by_table:
+            connection.executemany(QUERIES[query], by_table[table])
+    if batch.rejections:
+        connection.executemany(QUERIES["insert_rejection"], batch.rejections)
+    return len(by_table[EventRow])
+
+
+def _put(connection: apsw.Connection, runs: Iterable[Run]) -> None:
+    """Write what the batch changed in its aggregates, a statement a table."""
+    tables: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    for run in runs:
+        _rows_of(run, tables)
+    for query in (
+        "put_cursor",
+        "put_producer",
+        "delete_gaps",
+        "insert_gap",
+        "put_run",
+        "put_lease",
+        "put_segment",
+        "put_attempt",
+        "put_effect",
+    ):
+        if tables[query]:
+            connection.executemany(QUERIES[query], tables[query])
+
+
+def _rows_of(run: Run, tables: dict[str, list[tuple[Any, ...]]]) -> None:
+    key, changed, cursor = run.run_key, run.changed, run.cursor
+    tables["put_cursor"].append(
+        (
+            key,
+            run.run_id,
+            cursor.incarnation,
+            cursor.message_id,
+            cursor.applied,
+            cursor.duplicates,
+            cursor.rejected,
+        )
+    )
+    for known in changed.producers.values():
+        tables["put_producer"].append(
+            (key, known.no, known.producer, known.last, known.state_seq, known.lease_seq)
+        )
+        if known.gaps or known.had_gaps:
+            tables["delete_gaps"].append((key, known.no))
+            tables["insert_gap"].extend((key, known.no, *gap) for gap in known.gaps)
+            known.had_gaps = bool(known.gaps)
+    if changed.head and run.head is not None:
+        tables["put_run"].append(_head_row(run))
+    if changed.lease and run.lease is not None:
+        lease = run.lease
+        tables["put_lease"].append(
+            (
+                key,
+                lease.generation,
+                lease.owner_type,
+                lease.owner_id,
+                lease.token_sha256,
+                lease.lease_ms,
+                lease.acquired_at,
+                lease.renewed_at,
+                lease.expires_at,
+                lease.released_at,
+            )
+        )
+    for segment in changed.segments.values():
+        tables["put_segment"].append(
+            (
+                key,
+                segment.no,
+                segment.capture_key,
+                segment.session,
+                segment.binding,
+                *(segment.bound_by or (None, None, None, None)),
+                segment.producer_no,
+                segment.created_at,
+                segment.reclaimed,
+                segment.status,
+                segment.revision,
+                segment.entry_count,
+                segment.event_count,
+                segment.captured,
+                segment.failure,
+                segment.finished_at,
+            )
+        )
+    for attempt in changed.attempts.values():
+        tables["put_attempt"].append(
+            (
+                key,
+                attempt.attempt_id,
+                attempt.node_id,
+                attempt.number,
+                attempt.node_type,
+                attempt.status,
+                attempt.outcome,
+                attempt.step,
+                attempt.started_at,
+                attempt.finished_at,
+                attempt.revision,
+            )
+        )
+    for effect in changed.effects.values():
+        tables["put_effect"].append(
+            (
+                key,
+                effect.effect_id,
+                effect.kind,
+                effect.occurrence,
+                effect.revision,
+                effect.created_at,
+                effect.status,
+                effect.result,
+                effect.error,
+                effect.settled_at,
+            )
+        )
+
+
+def _head_row(run: Run) -> tuple[Any, ...]:
+    head = run.head
+    assert head is not None
+    return (
+        run.run_key,
+        run.run_id,
+        head.dialect,
+        head.created_at,
+        head.updated_at,
+        head.status,
+        head.create_digest,
+        head.reserved,
+        head.workflow,
+        head.definition_digest,
+        head.source_type,
+        head.source_ref,
+        head.source_revision,
+        head.parent_run,
+        head.parent_relation,
+        head.title,
+        head.tags,
+        head.test_case_status,
+        head.retention_seconds,
+        head.effects,
+        head.input,
+        head.status_detail,
+        head.current_node,
+        head.current_attempt,
+        head.error,
+        head.finished_at,
+        head.revision,
+        head.state_revision,
+        head.state_digest.to_bytes(32),
+    )
+
+
+def _put_quarantines(connection: apsw.Connection, batch: Batch) -> None:
+    if batch.released:
+        connection.executemany(QUERIES["delete_quarantine"], [(key,) for key in batch.released])
+    if batch.quarantines:
+        connection.executemany(QUERIES["put_quarantine"], batch.quarantines)
+
+
+def _record(connection: apsw.Connection, batch: Batch, epoch: int, events: int) -> int:
+    last = connection.execute(QUERIES["last_event_seq"]).fetchone()
+    connection.execute(
+        QUERIES["record_commit"], (batch.messages, events, last[0] if last else 0, epoch)
+    )
+    (commit_seq,) = connection.execute(QUERIES["raise_commit_seq"]).fetchall()[0]
+    assert isinstance(commit_seq, int)
+    return commit_seq

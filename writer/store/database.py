@@ -1,0 +1,202 @@
+"""Opening a partition file: settings, migrations, identity, fencing number.
+
+`apsw` brings a current SQLite of its own and opens no hidden transactions. This package is the only
+one that imports it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+
+from writer.errors import FileCorrupt, FileTooNew, StoreUnavailable
+from writer.store.queries import script
+
+APPLICATION_ID = 0x73776430
+"""`swd0`: what makes a SQLite file one of ours."""
+
+PAGE_BYTES = 8192
+BUSY_MS = 5_000
+WAL_LIMIT_BYTES = 64 * 1024 * 1024
+_MIGRATION = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
+
+_RETRY = (
+    apsw.BusyError,
+    apsw.LockedError,
+    apsw.FullError,
+    apsw.IOError,
+    apsw.ReadOnlyError,
+    apsw.CantOpenError,
+    apsw.NoMemError,
+    apsw.ProtocolError,
+)
+
+
+class Migration(NamedTuple):
+    """One step of the schema: its version, name and SQL script."""
+
+    version: int
+    name: str
+    sql: str
+
+
+def migrations() -> list[Migration]:
+    """All migrations in the order of their versions."""
+    found = []
+    for file in files("writer.store").joinpath("sql", "migrations").iterdir():
+        match = _MIGRATION.match(file.name)
+        if match:
+            found.append(Migration(int(match[1]), match[2], script(f"migrations/{file.name}")))
+    return sorted(found)
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """SQLite's errors as ours: Retry for what may pass, Stop for what will not."""
+    try:
+        yield
+    except _RETRY as error:
+        raise StoreUnavailable(
+            f"{path.name}: SQLite can not go on: {error}",
+            hint="free disk space, or end whatever holds the file; the writer goes on by itself",
+        ) from error
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise FileCorrupt(
+            f"{path.name} is damaged, or not a SQLite file: {error}",
+            hint="keep a copy, then restore a backup or rebuild the file by replay",
+        ) from error
+
+
+def open_writer(path: Path, *, synchronous: str = "FULL") -> apsw.Connection:
+    """A connection that may write, its schema brought up to date.
+
+    Raises FileTooNew before anything is written, FileCorrupt, StoreUnavailable.
+    """
+    with translated(path):
+        if path.exists() and path.stat().st_size:
+            _check_readable(path)
+        connection = apsw.Connection(str(path))
+        connection.set_busy_timeout(BUSY_MS)
+        for pragma in (
+            f"page_size = {PAGE_BYTES}",
+            "journal_mode = WAL",
+            f"synchronous = {synchronous}",
+            "foreign_keys = ON",
+            f"journal_size_limit = {WAL_LIMIT_BYTES}",
+            "auto_vacuum = INCREMENTAL",
+            "cache_size = -65536",
+            "temp_store = MEMORY",
+        ):
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+        return connection
+
+
+def open_reader(path: Path) -> apsw.Connection:
+    """A connection that can not write. Raises FileTooNew, FileCorrupt, StoreUnavailable."""
+    with translated(path):
+        _check_readable(path)
+        return _open_read_only(path)
+
+
+def open_resting(path: Path) -> apsw.Connection:
+    """A connection to a file of which no WAL is left, in a folder where none can be made.
+
+    It takes no locks and does not notice a writer that comes later: whoever uses it must see for
+    himself that `rests` held from before to after each read. Raises as `open_reader`.
+    """
+    with translated(path):
+        _check_readable(path)
+        return _open_immutable(path)
+
+
+def rests(path: Path) -> bool:
+    """Whether all of a file's data is in the file itself: nobody writes it, or nothing yet."""
+    try:
+        return path.with_name(f"{path.name}-wal").stat().st_size == 0
+    except FileNotFoundError:
+        return True
+
+
+def _open_read_only(path: Path) -> apsw.Connection:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        connection.set_busy_timeout(BUSY_MS)
+        connection.execute("PRAGMA query_only = ON").fetchall()
+        # The first read is where a folder in which no WAL can be made shows.
+        connection.pragma("schema_version")
+    except apsw.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _open_immutable(path: Path) -> apsw.Connection:
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    return apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags)
+
+
+def _check_readable(path: Path) -> None:
+    """Look at an existing file without touching it, not even to create a WAL."""
+    probe = _open_immutable(path) if rests(path) else _open_read_only(path)
+    try:
+        _check_identity(path, probe)
+    finally:
+        probe.close()
+
+
+def _check_identity(path: Path, connection: apsw.Connection) -> None:
+    application = connection.pragma("application_id")
+    version = connection.pragma("user_version")
+    newest = migrations()[-1].version
+    if application != APPLICATION_ID:
+        if application == 0 and version == 0 and not _tables(connection):
+            return
+        raise FileCorrupt(
+            f"{path.name} is a SQLite file, but not one of statewriter's",
+            hint="point --data at another folder",
+        )
+    if version > newest:
+        raise FileTooNew(
+            f"{path.name} has schema version {version}; this statewriter knows up to {newest}",
+            hint="upgrade statewriter; nothing was written",
+        )
+
+
+def _tables(connection: apsw.Connection) -> bool:
+    return bool(connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall())
+
+
+def migrate(path: Path, connection: apsw.Connection, now: int) -> list[Migration]:
+    """Apply what is missing, each migration and its record in one transaction; returns those."""
+    with translated(path):
+        current = connection.pragma("user_version")
+        missing = [migration for migration in migrations() if migration.version > current]
+        for migration in missing:
+            with transaction(connection):
+                connection.execute(migration.sql).fetchall()
+                connection.execute(
+                    "INSERT INTO migrations VALUES (?, ?, ?)",
+                    (migration.version, migration.name, now),
+                )
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}").fetchall()
+                connection.execute(f"PRAGMA user_version = {migration.version}").fetchall()
+        return missing
+
+
+@contextmanager
+def transaction(connection: apsw.Connection) -> Iterator[None]:
+    """BEGIN IMMEDIATE ... COMMIT; any exception, also of a kill switch, rolls back."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

@@ -1,0 +1,158 @@
+"""A partition file as the writer sees it: take it, load aggregates, commit batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apsw
+
+from writer.core.facts import Facts, Wanted
+from writer.core.run import Run
+from writer.errors import Misconfigured
+from writer.store import commit as commits
+from writer.store.database import migrate, open_reader, open_writer, transaction, translated
+from writer.store.load import QUERIES as LOAD
+from writer.store.load import load_facts, load_run
+
+
+class Identity(NamedTuple):
+    """What a file says of itself."""
+
+    partition: int
+    partitions: int
+    lineage: str
+    epoch: int
+    commit_seq: int
+
+
+def partition_path(data: Path, partition: int) -> Path:
+    """Where a partition's file lies in the data folder: `p00.sqlite`, `p01.sqlite`, ..."""
+    return data / f"p{partition:02d}.sqlite"
+
+
+class PartitionFile:
+    """The writing end of one file. Not thread-safe: it belongs to its partition's thread."""
+
+    def __init__(self, path: Path, connection: apsw.Connection) -> None:
+        self.path = path
+        self.epoch = 0
+        self.commit_seq = 0
+        self._connection = connection
+        self._next_key = 0
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        partition: int,
+        partitions: int,
+        lineage: str,
+        now: int,
+        synchronous: str = "FULL",
+    ) -> PartitionFile:
+        """Open or create a file; `lineage` (a new random id) names it if it is new. `now` in ms.
+
+        Raises Misconfigured if it is another partition's, FileTooNew, FileCorrupt,
+        StoreUnavailable.
+        """
+        connection = open_writer(path, synchronous=synchronous)
+        migrate(path, connection, now)
+        file = cls(path, connection)
+        with translated(path):
+            connection.execute(commits.QUERIES["identify"], (partition, partitions, lineage, now))
+            file._next_key = _only(connection, LOAD["next_run_key"])[0]
+        identity = file.identity()
+        file.commit_seq = identity.commit_seq
+        if (identity.partition, identity.partitions) != (partition, partitions):
+            connection.close()
+            raise Misconfigured(
+                f"{path.name} is partition {identity.partition} of {identity.partitions}, "
+                f"not {partition} of {partitions}",
+                hint="the number of partitions is fixed when a data folder is made: keep it",
+            )
+        return file
+
+    def identity(self) -> Identity:
+        """The file's own row."""
+        with translated(self.path):
+            return Identity(*_only(self._connection, commits.QUERIES["identity"]))
+
+    def take(self, writer: str, *, rules_version: int, now: int, at_least: int = 0) -> int:
+        """Raise the epoch past `at_least` and the file's own, so that no earlier writer can
+        commit.
+        """
+        with translated(self.path), transaction(self._connection):
+            self.epoch = _only(self._connection, commits.QUERIES["raise_epoch"], at_least)[0]
+            self._connection.execute(
+                commits.QUERIES["insert_epoch"], (self.epoch, writer, rules_version, now)
+            )
+        return self.epoch
+
+    def replace_lineage(self, lineage: str, commit_seq: int) -> None:
+        """Take a new identity: readers' tokens start over, and Redis' mark is met again."""
+        with translated(self.path), transaction(self._connection):
+            self._connection.execute(commits.QUERIES["set_lineage"], (lineage, commit_seq))
+        self.commit_seq = commit_seq
+
+    def load(self, run_id: str) -> Run:
+        """A run's aggregate; a new one if nothing of its stream was ever settled."""
+        with translated(self.path):
+            run = load_run(self._connection, run_id)
+        if run is None:
+            run = Run(self._next_key, run_id)
+            self._next_key += 1
+        return run
+
+    def facts(self, run: Run, wanted: Wanted) -> Facts:
+        """What the decisions about a run's messages want to know of the past."""
+        with translated(self.path):
+            return load_facts(self._connection, run, wanted)
+
+    def quarantined(self) -> dict[str, tuple[str, int | None]]:
+        """Runs that wait, with the message they wait at and the contract version it claims."""
+        with translated(self.path):
+            rows: list[tuple[Any, ...]] = self._connection.execute(LOAD["quarantines"]).fetchall()
+        return {run_id: (message_id, version) for run_id, message_id, version in rows}
+
+    def cursors(self) -> dict[str, tuple[int, str]]:
+        """Incarnation and last settled message of every stream."""
+        with translated(self.path):
+            rows: list[tuple[Any, ...]] = self._connection.execute(LOAD["cursors"]).fetchall()
+        return {run_id: (incarnation, message_id) for run_id, incarnation, message_id in rows}
+
+    def commit(self, batch: commits.Batch, hook: commits.Hook = commits.no_hook) -> int:
+        """Write a batch; returns its commit_seq. Raises Fenced, StoreUnavailable, FileCorrupt."""
+        with translated(self.path):
+            self.commit_seq = commits.commit(self._connection, batch, self.epoch, hook)
+        return self.commit_seq
+
+    def checkpoint(self) -> None:
+        """Move what the WAL holds into the file, as far as readers allow."""
+        with translated(self.path):
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def close(self) -> None:
+        """Close the file; what was not committed is gone."""
+        self._connection.close()
+
+
+def _only(connection: apsw.Connection, query: str, *bindings: Any) -> tuple[Any, ...]:
+    (row,) = connection.execute(query, bindings).fetchall()
+    return row
+
+
+def stored_partitions(data: Path) -> int | None:
+    """How many partitions a data folder was made for; None if it has no partition file yet."""
+    for path in sorted(data.glob("p*.sqlite")):
+        with translated(path):
+            connection = open_reader(path)
+            try:
+                row = connection.execute("SELECT partitions FROM file").fetchone()
+            finally:
+                connection.close()
+            if row is not None:
+                assert isinstance(row[0], int)
+                return row[0]
+    return None

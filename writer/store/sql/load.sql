@@ -1,0 +1,85 @@
+-- What an aggregate is made of, one query a table. Columns stand in the order of the dataclasses.
+
+-- :name cursor
+SELECT run_key, incarnation, message_id, applied, duplicates, rejected
+FROM cursors WHERE run_id = ?
+
+-- :name next_run_key
+SELECT coalesce(max(run_key), 0) + 1 FROM cursors
+
+-- :name producers
+SELECT producer_no, producer, last_seq, state_seq, lease_seq
+FROM producers WHERE run_key = ? ORDER BY producer_no
+
+-- :name gaps
+SELECT producer_no, first_seq, last_seq
+FROM gaps WHERE run_key = ? ORDER BY producer_no, first_seq
+
+-- :name head
+SELECT dialect, created_at, updated_at, status, create_digest, reserved, workflow,
+  definition_digest, source_type, source_ref, source_revision, parent_run, parent_relation, title,
+  tags, test_case_status, retention_seconds, effects, input, status_detail, current_node,
+  current_attempt, error, finished_at, revision, state_revision, state_digest
+FROM runs WHERE run_key = ?
+
+-- :name tombstone
+SELECT revision, events, segments, reason, message_id, deleted_at
+FROM tombstones WHERE run_key = ?
+
+-- :name lease
+SELECT generation, owner_type, owner_id, token_sha256, lease_ms, acquired_at, renewed_at,
+  expires_at, released_at
+FROM leases WHERE run_key = ?
+
+-- :name segments
+SELECT segment, capture_key, session, binding, bound_owner_type, bound_owner_id,
+  bound_token_sha256, bound_generation, producer_no, created_at, reclaimed, status, revision,
+  entry_count, event_count, captured, failure, finished_at
+FROM segments WHERE run_key = ? ORDER BY segment
+
+-- :name attempts
+SELECT attempt_id, node_id, number, node_type, status, outcome, step, started_at, finished_at,
+  revision
+FROM attempts WHERE run_key = ?
+
+-- :name current_updates
+SELECT DISTINCT type, key FROM updates WHERE run_key = ?
+
+-- :name effects
+SELECT effect_id, kind, occurrence, revision, created_at, status, result, error, settled_at
+FROM effects WHERE run_key = ?
+
+-- :name state
+SELECT pointer, shape, value, max(revision) FROM state_parts
+WHERE run_key = ? AND revision <= ? GROUP BY pointer
+
+-- :name event_hash
+SELECT body_hash FROM events WHERE run_key = ? AND producer_no = ? AND producer_seq = ?
+
+-- :name rejection_hash
+SELECT body_hash FROM rejections WHERE run_key = ? AND producer = ? AND producer_seq = ?
+ORDER BY rejection_seq LIMIT 1
+
+-- :name refused
+SELECT body_hash FROM rejections WHERE run_key = ? AND message_id = ? AND body_hash IS NOT NULL
+ORDER BY rejection_seq DESC LIMIT 1
+
+-- :name entry
+SELECT entry FROM session_entries WHERE run_key = ? AND segment = ? AND entry_id = ?
+
+-- :name session_event
+SELECT event FROM session_events WHERE run_key = ? AND segment = ? AND seq = ?
+
+-- :name newest_update
+SELECT max(e.producer_seq) FROM updates u
+JOIN events e ON e.run_key = u.run_key AND e.segment = 0 AND e.revision = u.revision
+WHERE u.run_key = ? AND e.producer_no = ? AND u.attempt_id IS ? AND u.type = ? AND u.key = ?
+
+-- :name quarantine
+SELECT message_id, cause, detail, version, since FROM quarantines WHERE run_key = ?
+
+-- :name quarantines
+SELECT c.run_id, q.message_id, q.version FROM quarantines q JOIN cursors c USING (run_key)
+
+-- :name cursors
+SELECT run_id, incarnation, message_id FROM cursors
