@@ -1,0 +1,280 @@
+"""The loop of one partition: take, read, apply, settle. No SQL, no JSON, no Redis command in it.
+
+What it took stays in memory until it is settled, so whatever fails, the next round starts from the
+stored cursors with fresh aggregates and does the same work again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from producers.contract import limits
+from writer.apply import Applier, Message, Settled, order_of
+from writer.clock import monotonic, now_ms
+from writer.core.outcome import Applied, Duplicate, Held, Rejected
+from writer.errors import WriterError
+from writer.store.commit import Hook, no_hook
+from writer.store.partition import PartitionFile
+from writer.streams.ownership import Ownership
+from writer.streams.read import Reader, Reading
+from writer.streams.settle import Settler, Trim
+
+TAKEN_MAX = 4_096
+"""Runs whose marks are held at once; the rest wait in Redis."""
+STREAMS_MAX = 128
+"""Streams in one read."""
+TRIM_POINTS_MAX = 65_536
+
+Receipt = tuple[str, dict[str, str | int]]
+
+
+class Log(Protocol):
+    """What the loop says: one line an action."""
+
+    def info(self, event: str, **fields: Any) -> Any:
+        """A thing that happened."""
+
+    def warning(self, event: str, **fields: Any) -> Any:
+        """A thing that someone should know."""
+
+
+@dataclass(slots=True)
+class PartitionLoop:
+    """One partition's writer, between taking it and stepping down. Belongs to one thread."""
+
+    partition: int
+    file: PartitionFile
+    applier: Applier
+    reader: Reader
+    settler: Settler
+    ownership: Ownership
+    send_receipts: Callable[[Sequence[Receipt]], None]
+    log: Log
+    lineage: str
+    hook: Hook = no_hook
+    taken: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    quarantined: set[str] = field(default_factory=set)
+    _trimmed: OrderedDict[str, str] = field(default_factory=OrderedDict)
+    _refused: Counter[str] = field(default_factory=Counter)
+    _refused_at: float = 0.0
+
+    def begin(self) -> None:
+        """Let go on what this version understands and an older one did not; mark it as ready."""
+        waiting = self.file.quarantined()
+        understood = [
+            run_id
+            for run_id, (_, version) in waiting.items()
+            if version is not None and version <= limits.CONTRACT_VERSION
+        ]
+        if understood:
+            self.applier.apply((), now=now_ms(), released=understood)
+            self.reader.mark(understood, now_ms())
+            self.log.info("released", runs=len(understood), reason="contract version is known now")
+        self.quarantined = waiting.keys() - set(understood)
+
+    def step(self) -> int:
+        """One round; returns how many messages it settled. Sleeps up to 500 ms if there are none.
+
+        Raises Retry and Stop errors: nothing is lost, and the next round begins where this one did.
+        """
+        self.ownership.keep()
+        self._take()
+        if not self.taken:
+            self._report_refused()
+            return 0
+        runs = list(self.taken)[:STREAMS_MAX]
+        cursors = [(run, self.applier.aggregates.get(run).cursor.message_id) for run in runs]
+        per_run = max(self.reader.batch_messages_max // len(runs), 16)
+        reading = self.reader.read(cursors, per_run)
+        restarts, trims = self._look_at_empty(reading.empty)
+        settled = self._apply(reading, restarts)
+        self._settle(settled, restarts, trims)
+        # Only now are these marks answered. A run with a rest goes behind the others: fairness.
+        for run in runs:
+            del self.taken[run]
+        for run in (*reading.more, *restarts):
+            if run not in self.quarantined:
+                self.taken[run] = None
+        return len(settled)
+
+    def step_down(self) -> None:
+        """Mark again what is held, and give the partition back."""
+        self.reader.mark(list(self.taken), now_ms())
+        self.taken.clear()
+        self.ownership.release()
+
+    def _take(self) -> None:
+        room = TAKEN_MAX - len(self.taken)
+        if room > 0:
+            for run in self.reader.take(room, wait=not self.taken):
+                if run not in self.quarantined:
+                    self.taken[run] = None
+
+    def _look_at_empty(self, runs: Sequence[str]) -> tuple[list[str], list[Trim]]:
+        """Streams that gave nothing though they were marked: which were replaced, which to
+        tidy up.
+        """
+        if not runs:
+            return [], []
+        restarts: list[str] = []
+        trims: list[Trim] = []
+        for run, stream in self.reader.inspect(runs).items():
+            aggregate = self.applier.aggregates.get(run)
+            cursor = aggregate.cursor.message_id
+            if order_of(stream.last_id) < order_of(cursor):
+                self.log.warning(
+                    "stream_restarted",
+                    run=run,
+                    cursor=cursor,
+                    last_id=stream.last_id,
+                    incarnation=aggregate.cursor.incarnation + 1,
+                )
+                self._trimmed.pop(run, None)
+                restarts.append(run)
+            elif stream.length:
+                trims.append(Trim(run, cursor, self._trimmed.get(run, "")))
+            elif cursor in (stream.last_id, "0-0") and _ended(aggregate):
+                # The next incarnation is committed first: dying before the stream goes costs
+                # nothing.
+                if cursor != "0-0":
+                    restarts.append(run)
+                trims.append(Trim(run, stream.last_id, retire=True))
+        return restarts, trims
+
+    def _apply(self, reading: Reading, restarts: Sequence[str]) -> list[Settled]:
+        messages = [Message(*item) for item in reading.items if item.run not in self.quarantined]
+        if not messages and not restarts:
+            return []
+        if not self.ownership.trusted:
+            self.ownership.distrust()
+            self.ownership.keep()
+        settled = self._apply_halved(messages, restarts)
+        for each in settled:
+            if isinstance(each.outcome, Rejected):
+                self._refused[each.outcome.reason.value] += 1
+        self._report_refused()
+        return settled
+
+    def _apply_halved(
+        self, messages: Sequence[Message], restarts: Sequence[str] = ()
+    ) -> list[Settled]:
+        """Apply in one transaction; after an unexpected failure in halves, down to the one at
+        fault.
+        """
+        try:
+            settled, _ = self.applier.apply(
+                messages, now=now_ms(), restarts=restarts, hook=self.hook
+            )
+        except WriterError:
+            raise
+        except Exception as error:
+            # Whatever it is, it must stop one run, not all.
+            if len(messages) > 1:
+                middle = len(messages) // 2
+                first = self._apply_halved(messages[:middle], restarts)
+                rest = [
+                    message for message in messages[middle:] if message.run not in self.quarantined
+                ]
+                return [*first, *self._apply_halved(rest)]
+            if not messages:
+                raise
+            self._quarantine(messages[0], error)
+            return []
+        for each in settled:
+            if isinstance(each.outcome, Held):
+                self._hold(each.message, f"contract version {each.outcome.version}")
+        return [each for each in settled if not isinstance(each.outcome, Held)]
+
+    def _quarantine(self, message: Message, error: Exception) -> None:
+        cause = f"{type(error).__name__} at {_where(error)}"
+        self.applier.quarantine(message, "unexpected", cause, now_ms())
+        self._hold(message, cause)
+
+    def _hold(self, message: Message, cause: str) -> None:
+        self.quarantined.add(message.run)
+        self.log.warning(
+            "quarantined",
+            run=message.run,
+            message_id=message.id,
+            cause=cause,
+            hint="other runs go on; see `statewriter status`",
+        )
+
+    def _settle(
+        self, settled: Sequence[Settled], restarts: Sequence[str], tidy: Sequence[Trim]
+    ) -> None:
+        """Let Redis forget what is committed, and tell those who asked."""
+        runs = dict.fromkeys(each.message.run for each in settled)
+        trims = [
+            Trim(
+                run, self.applier.aggregates.get(run).cursor.message_id, self._trimmed.get(run, "")
+            )
+            for run in runs
+        ]
+        trims.extend(trim for trim in tidy if trim.run not in runs)
+        if not trims and not settled and not restarts:
+            return
+        words = self.settler.settle(self.file.commit_seq, self.lineage, self.file.epoch, trims)
+        points = {trim.run: trim.cursor for trim in trims}
+        for run, word in words.items():
+            if word == "regressed":
+                self.log.warning("stream_regressed", run=run, trimmed=self._trimmed.get(run, ""))
+                self.applier.apply((), now=now_ms(), restarts=[run])
+                self.taken[run] = None
+            if word == "trimmed":
+                self._trimmed[run] = points[run]
+                self._trimmed.move_to_end(run)
+            else:
+                self._trimmed.pop(run, None)
+        while len(self._trimmed) > TRIM_POINTS_MAX:
+            self._trimmed.popitem(last=False)
+        receipts = [receipt for each in settled if (receipt := receipt_of(each)) is not None]
+        if receipts:
+            self.send_receipts(receipts)
+
+    def _report_refused(self) -> None:
+        """At most a line a second, whatever is sent."""
+        if self._refused and monotonic() - self._refused_at >= 1:
+            self.log.info("refused", **self._refused)
+            self._refused.clear()
+            self._refused_at = monotonic()
+
+
+def receipt_of(settled: Settled) -> Receipt | None:
+    """The receipt of a message whose sender asked for one."""
+    decoded = settled.decoded
+    if decoded.reply is None or decoded.producer is None or decoded.seq is None:
+        return None
+    receipt: dict[str, str | int] = {
+        "run": settled.message.run,
+        "message_id": settled.message.id,
+        "producer": decoded.producer,
+        "seq": decoded.seq,
+    }
+    match settled.outcome:
+        case Applied(_, revision, segment):
+            receipt |= {"outcome": "applied", "revision": revision, "segment": segment}
+        case Rejected(reason, detail):
+            receipt |= {"outcome": "rejected", "reason": reason.value, "detail": detail}
+        case Duplicate():
+            receipt |= {"outcome": "duplicate"}
+        case Held():
+            return None
+    return decoded.reply, receipt
+
+
+def _ended(run: Any) -> bool:
+    return run.tombstone is not None or (run.head is not None and run.head.terminal)
+
+
+def _where(error: Exception) -> str:
+    trace = error.__traceback__
+    place = "unknown"
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        place = f"{code.co_qualname}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place

@@ -1,0 +1,117 @@
+"""Which runs have something to read, and reading it within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import redis
+
+from producers.contract.envelope import seal
+from producers.contract.keys import Keys
+from writer.streams.link import BLOCK_MS_MAX, lua, text, translated
+
+
+class Item(NamedTuple):
+    """One message as it was read, its token sealed already."""
+
+    run: str
+    id: str
+    fields: Mapping[bytes, bytes]
+
+
+class Reading(NamedTuple):
+    """What one read found. `more`: streams with a rest; `empty`: streams that yielded nothing."""
+
+    items: list[Item]
+    more: list[str]
+    empty: list[str]
+
+
+class StreamState(NamedTuple):
+    """What Redis says of a stream; `last_id` is the last id that it ever gave out."""
+
+    last_id: str
+    length: int
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads one partition's streams.
+
+    A script reads, always: it alone can bound a reply in bytes, whatever the bodies' sizes do.
+    Measured, 20 streams of 1 KB messages: 155,000 messages/s against 240,000 for XREAD, of which
+    a writer applies a fifth.
+    """
+
+    client: redis.Redis
+    keys: Keys
+    partition: int
+    batch_bytes_max: int
+    batch_messages_max: int
+    _read: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._read = self.client.register_script(lua("read.lua"))
+
+    def take(self, most: int, *, wait: bool) -> list[str]:
+        """Take marks of up to `most` runs; `wait` up to 500 ms for the first. The wait is the
+        sleep.
+        """
+        ready = self.keys.ready(self.partition)
+        names: list[bytes] = []
+        with translated():
+            if wait:
+                first: Any = self.client.bzpopmin(ready, timeout=BLOCK_MS_MAX / 1000)
+                if first is None:
+                    return []
+                names.append(first[1])
+            if most > len(names):
+                found: Any = self.client.zpopmin(ready, most - len(names))
+                names.extend(name for name, _ in found)
+        return [name.decode(errors="backslashreplace") for name in names]
+
+    def read(self, cursors: Sequence[tuple[str, str]], per_run_max: int) -> Reading:
+        """Read on behind each (run, cursor), in this order, until a bound is met."""
+        keys = [self.keys.run(self.partition, run) for run, _ in cursors]
+        bounds = [self.batch_bytes_max, self.batch_messages_max, per_run_max]
+        with translated():
+            reply = self._read(keys=keys, args=[*bounds, *(cursor for _, cursor in cursors)])
+        items: list[Item] = []
+        more: list[str] = []
+        empty: list[str] = []
+        for (run, _), (rest, *messages) in zip(cursors, reply, strict=False):
+            for message_id, pairs in messages:
+                fields = dict(zip(pairs[::2], pairs[1::2], strict=True))
+                items.append(Item(run, text(message_id), seal(fields)))
+            if rest:
+                more.append(run)
+            elif not messages:
+                empty.append(run)
+        more.extend(run for run, _ in cursors[len(reply) :])
+        return Reading(items, more, empty)
+
+    def inspect(self, runs: Sequence[str]) -> dict[str, StreamState]:
+        """The streams' own state, to compare cursors with. A stream that is not there is left
+        out.
+        """
+        with translated():
+            pipeline = self.client.pipeline(transaction=False)
+            for run in runs:
+                pipeline.xinfo_stream(self.keys.run(self.partition, run))
+            replies = pipeline.execute(raise_on_error=False)
+        found = {}
+        for run, reply in zip(runs, replies, strict=True):
+            if isinstance(reply, dict):
+                found[run] = StreamState(text(reply["last-generated-id"]), int(reply["length"]))
+            elif isinstance(reply, Exception) and "no such key" not in str(reply):
+                with translated():
+                    raise reply
+        return found
+
+    def mark(self, runs: Sequence[str], now: int) -> None:
+        """Mark runs as ready (again). `now` in ms is only a hint of the order."""
+        if runs:
+            with translated():
+                self.client.zadd(self.keys.ready(self.partition), dict.fromkeys(runs, now), lt=True)

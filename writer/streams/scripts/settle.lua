@@ -1,0 +1,56 @@
+#!lua flags=allow-oom
+-- After a commit: raise the mark, then trim what is settled, then remove emptied streams of finished
+-- runs. In this order, so that dying in between loses nothing. `allow-oom`: it must also work in a full
+-- Redis, for it is what makes room.
+--
+-- KEYS  [1] mark   [2] owner   [3..] streams
+-- ARGV  [1] writer   [2] commit_seq   [3] lineage   [4] epoch
+--       then three for each stream: first id to keep ('' trims nothing), last trim point,
+--       and the last id of a stream that may go if it is empty ('' keeps it)
+--
+-- Returns 'lost' if another writer owns the partition, else an array with one word per stream:
+-- trimmed, kept, gone, or regressed (its first id lies below what was trimmed before).
+local owner = redis.call('GET', KEYS[2])
+if owner and owner ~= ARGV[1] then return 'lost' end
+
+local function before(one, other)
+  local ms1, n1 = one:match('^(%d+)-(%d+)$')
+  local ms2, n2 = other:match('^(%d+)-(%d+)$')
+  -- Numbers of up to 20 digits: compare as texts of equal length, a double would round them.
+  local function less(a, b)
+    if #a ~= #b then return #a < #b end
+    return a < b
+  end
+  if ms1 ~= ms2 then return less(ms1, ms2) end
+  return less(n1, n2)
+end
+
+local settled = tonumber(redis.call('HGET', KEYS[1], 'commit_seq') or '0')
+if tonumber(ARGV[2]) > settled then
+  redis.call('HSET', KEYS[1], 'commit_seq', ARGV[2], 'lineage', ARGV[3], 'epoch', ARGV[4])
+end
+
+local words = {}
+for index = 3, #KEYS do
+  local stream = KEYS[index]
+  local place = 5 + (index - 3) * 3
+  local keep, trimmed, last = ARGV[place], ARGV[place + 1], ARGV[place + 2]
+  local word = 'kept'
+  local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
+  if first and trimmed ~= '' and before(first[1], trimmed) then
+    word = 'regressed'
+  elseif first and keep ~= '' then
+    redis.call('XTRIM', stream, 'MINID', keep)
+    word = 'trimmed'
+  elseif last ~= '' and not first and redis.call('EXISTS', stream) == 1 then
+    local info = redis.call('XINFO', 'STREAM', stream)
+    for field = 1, #info, 2 do
+      if info[field] == 'last-generated-id' and info[field + 1] == last then
+        redis.call('UNLINK', stream)
+        word = 'gone'
+      end
+    end
+  end
+  words[#words + 1] = word
+end
+return words
