@@ -1,0 +1,201 @@
+"""The connection to Redis: found anew at each connect, with no retries that we do not see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any, NamedTuple, Protocol
+
+from redis.backoff import NoBackoff
+from redis.connection import Connection
+from redis.exceptions import ResponseError
+from redis.retry import Retry
+
+from producers.buffer import Batch, Waiting
+from producers.clock import now_ms
+from producers.contract.keys import Keys, partition_of
+from producers.contract.limits import PARTITIONS_MAX
+from producers.errors import MetaMismatch
+from producers.settings import (
+    ProducerSettings,
+    connection_options,
+    endpoint_path,
+    find_redis,
+    hide_password,
+)
+
+Argument = bytes | str | int
+
+_APPEND = files("producers").joinpath("append.lua").read_text()
+_ERROR_CHARS_MAX = 300
+
+
+def describe(error: Exception) -> str:
+    """An error in one short line. Redis' texts name no payload of ours."""
+    return f"{type(error).__name__}: {error}"[:_ERROR_CHARS_MAX]
+
+
+class NotReady(Exception):
+    """There is no server, or no writer has named the number of partitions yet. Try again later."""
+
+
+class Outcome(NamedTuple):
+    """What became of a run's commands: the first ones' message ids, and why it ended early."""
+
+    run: str
+    message_ids: list[str]
+    error: str | None
+
+
+class Wire(Protocol):
+    """What is used of redis-py's connections."""
+
+    def connect(self) -> None:
+        """Connect, and say who we are."""
+
+    def disconnect(self) -> None:
+        """Close it."""
+
+    def pack_commands(self, commands: list[list[Argument]]) -> list[bytes]:
+        """Commands as they travel."""
+
+    def send_packed_command(self, command: list[bytes]) -> None:
+        """Send what `pack_commands` made."""
+
+    def read_response(self) -> Any:
+        """The next reply; an error reply is raised."""
+
+
+class Link:
+    """One connection, used by one thread.
+
+    It is redis-py's bare connection and not its client, which connects again unseen: after each
+    connect the number of partitions must be looked at before anything is sent.
+    """
+
+    def __init__(self, settings: ProducerSettings) -> None:
+        self._settings = settings
+        self._keys = Keys(settings.prefix)
+        self._connection: Wire | None = None
+        self._meta_seen = False
+        self.partitions = settings.partitions
+        self.server: str | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection, as far as known."""
+        return self._connection is not None
+
+    def append(self, batch: Batch) -> list[Outcome]:
+        """Append the batch, connecting first if need be.
+
+        Raises NotReady, MetaMismatch, and redis' errors; then it is unknown what Redis took.
+        """
+        connection = self._connect()
+        if not self._meta_seen:
+            self._read_meta(connection)
+        if self.partitions is None:
+            raise NotReady(f"no writer has written {self._keys.meta} in {self.server} yet")
+        by_partition: dict[int, Batch] = {}
+        for run, commands in batch:
+            partition = partition_of(run, self.partitions)
+            by_partition.setdefault(partition, []).append((run, commands))
+        replies = _ask(
+            connection,
+            [self._append_command(partition, part) for partition, part in by_partition.items()],
+        )
+        outcomes: list[Outcome] = []
+        for part, reply in zip(by_partition.values(), replies, strict=True):
+            outcomes.extend(_outcomes(part, reply))
+        return outcomes
+
+    def drop(self) -> None:
+        """Forget the connection: the next append makes another one."""
+        connection, self._connection = self._connection, None
+        self._meta_seen = False
+        if connection is not None:
+            connection.disconnect()
+
+    def _connect(self) -> Wire:
+        if self._connection is None:
+            url = find_redis(self._settings)
+            if url is None:
+                raise NotReady(f"{endpoint_path(self._settings.data)} names no server yet")
+            self.server = hide_password(url)
+            options = connection_options(url) | self._connection_options()
+            connection: Wire = options.pop("connection_class", Connection)(**options)
+            connection.connect()
+            self._connection = connection
+        return self._connection
+
+    def _connection_options(self) -> dict[str, Any]:
+        return {
+            # redis-py would send whole pipelines again without a word.
+            "retry": Retry(NoBackoff(), 0),
+            "retry_on_timeout": False,
+            "retry_on_error": [],
+            "socket_connect_timeout": self._settings.connect_timeout_ms / 1_000,
+            "socket_timeout": self._settings.reply_timeout_ms / 1_000,
+            "protocol": 2,
+            "decode_responses": False,
+        }
+
+    def _append_command(self, partition: int, part: Batch) -> list[Argument]:
+        streams = [self._keys.run(partition, run) for run, _ in part]
+        command: list[Argument] = ["EVAL", _APPEND, 1 + len(streams), self._keys.ready(partition)]
+        command += streams
+        command.append(now_ms())
+        for run, commands in part:
+            command += (run, len(commands))
+            for waiting in commands:
+                command.append(2 * len(waiting.fields))
+                for field in waiting.fields.items():
+                    command += field
+        return command
+
+    def _read_meta(self, connection: Wire) -> None:
+        """Compare with the writer's number of partitions, or take it over."""
+        (value,) = _ask(connection, [["HGET", self._keys.meta, "partitions"]])
+        if value is None:
+            return
+        if isinstance(value, Exception):
+            raise value
+        text = value.decode(errors="replace")
+        if not text.isdecimal() or not 1 <= int(text) <= PARTITIONS_MAX:
+            raise MetaMismatch(
+                f"{self._keys.meta} in {self.server} names no usable number of partitions: another "
+                "program may use this prefix. Give another STATEWRITER_PREFIX."
+            )
+        configured = self._settings.partitions
+        if configured is not None and configured != int(text):
+            raise MetaMismatch(
+                f"This producer is set to {configured} partitions, the writer of {self.server} to "
+                f"{text}. Leave STATEWRITER_PARTITIONS (`partitions`) unset, or set it to {text}."
+            )
+        self.partitions = int(text)
+        self._meta_seen = True
+
+
+def _ask(connection: Wire, commands: list[list[Argument]]) -> list[Any]:
+    """Send commands in one go; their replies, an error reply as the exception that it is."""
+    connection.send_packed_command(connection.pack_commands(commands))
+    replies: list[Any] = []
+    for _ in commands:
+        try:
+            replies.append(connection.read_response())
+        except ResponseError as error:
+            replies.append(error)
+    return replies
+
+
+def _outcomes(part: Sequence[tuple[str, list[Waiting]]], reply: object) -> list[Outcome]:
+    if isinstance(reply, ResponseError):
+        return [Outcome(run, [], describe(reply)) for run, _ in part]
+    assert isinstance(reply, list)
+    outcomes = []
+    for (run, commands), (error, *message_ids) in zip(part, reply, strict=True):
+        assert len(message_ids) <= len(commands)
+        assert error is not None or len(message_ids) == len(commands)
+        text = None if error is None else error.decode(errors="replace")
+        outcomes.append(Outcome(run, [message_id.decode() for message_id in message_ids], text))
+    return outcomes

@@ -1,0 +1,240 @@
+"""One run, as its host speaks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, Literal, Protocol
+
+import orjson
+
+from producers.buffer import Sent
+from producers.clock import iso, now_ms
+from producers.contract.commands import Auth, OwnerType, TestCaseStatus
+from producers.contract.envelope import token_sha256
+from producers.errors import LeaseNotHeld
+from producers.names import new_token
+from producers.session import Session
+from producers.validation import make_auth
+
+DEFAULT_LEASE_MS: Final = 30_000
+EffectStatus = Literal["applied", "rejected", "ambiguous", "cancelled"]
+
+
+class Unset(Enum):
+    """The type of UNSET, which means "leave it as it is" where None means "take it away"."""
+
+    UNSET = "unset"
+
+
+UNSET: Final = Unset.UNSET
+
+
+class Publish(Protocol):
+    """Says a command about a run; returns its handle and the JSON text of its body."""
+
+    def __call__(
+        self, run: str, kind: str, body: Mapping[str, Any], auth: Auth | None
+    ) -> tuple[Sent, bytes]:
+        """Raises as Producer says."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Write authority over a run, as claimed; whether it was granted is the writer's to say."""
+
+    owner_type: OwnerType
+    owner_id: str
+    lease_ms: int
+    token: str = field(repr=False)
+    sent: Sent = field(repr=False, compare=False)
+
+
+class Run:
+    """Each method says one thing and returns its handle at once. Errors as Producer says.
+
+    After `claim()` every command carries the claimed authority, without waiting for the claim.
+    """
+
+    def __init__(self, run_id: str, publish: Publish) -> None:
+        self._id = run_id
+        self._publish = publish
+        self._auth: Auth | None = None
+        self._lease_ms = DEFAULT_LEASE_MS
+        # The body that brought the last state: bytes, so the caller may go on changing its own.
+        self._stated = b"{}"
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self._id
+
+    @property
+    def auth(self) -> Auth | None:
+        """The authority that commands carry now; None before a claim and after a release."""
+        return self._auth
+
+    def __repr__(self) -> str:
+        return f"Run({self._id!r})"
+
+    def send(self, kind: str, body: Mapping[str, Any], *, auth: Auth | None = None) -> Sent:
+        """Say anything about this run, under `auth` if given, else under the claimed authority."""
+        sent, text = self._publish(self._id, kind, body, auth or self._auth)
+        if kind == "run.snapshot" or (kind == "run.create" and body.get("state") is not None):
+            self._stated = text
+        return sent
+
+    def snapshot(  # noqa: PLR0913  # all but the state are optional and named
+        self,
+        state: Mapping[str, Any],
+        event: str | None = None,
+        *,
+        node: str | None = None,
+        attempt: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        scope: Literal["run", "node"] | None = None,
+        expected_revision: int | None = None,
+        on_conflict: Literal["reject", "merge"] = "reject",
+    ) -> Sent:
+        """Replace the state, and name the trace event that led there.
+
+        The scope is `node` if a node is named, else `run`. With `expected_revision` it applies to
+        that revision only, or with `on_conflict="merge"` is merged into a later one.
+        """
+        if scope is None and node is not None:
+            scope = "node"
+        draft = _given(type=event, scope=scope, node_id=node, attempt_id=attempt, payload=payload)
+        body = _given(event=draft or None, expected_revision=expected_revision)
+        if on_conflict != "reject":
+            body["on_conflict"] = on_conflict
+        return self.send("run.snapshot", {"state": state, **body})
+
+    def update(
+        self,
+        type: str,
+        key: str,
+        data: Mapping[str, Any],
+        *,
+        node: str | None = None,
+        attempt: str | None = None,
+    ) -> Sent:
+        """Progress: the last update of a type and key (and attempt) is the current one."""
+        body = {"type": type, "key": key, "data": data}
+        return self.send("run.update", body | _given(node_id=node, attempt_id=attempt))
+
+    def session(
+        self,
+        session_id: str,
+        capture_key: str | None = None,
+        binding: Mapping[str, Any] | None = None,
+    ) -> Session:
+        """A transcript of this run; use it in a `with`, or call its `bind` and `capture`."""
+        return Session(self, session_id, capture_key, binding)
+
+    def complete(self, output: Any = None, state: Mapping[str, Any] | None = None) -> Sent:
+        """Finish well: a snapshot of `state`, else of the last state that this object sent."""
+        finished = _given(status="completed", finishedAt=iso(now_ms()), finalOutput=output)
+        return self.snapshot(self._last_state(state) | finished, "run_completed")
+
+    def fail(self, error: str | BaseException, state: Mapping[str, Any] | None = None) -> Sent:
+        """Finish badly: as `complete`, with an error text or `<class>: <text>` of an exception."""
+        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        finished = {"status": "failed", "finishedAt": iso(now_ms()), "error": text}
+        return self.snapshot(self._last_state(state) | finished, "run_failed")
+
+    def resume(self) -> Sent:
+        """Take a running run up again: what was active is interrupted."""
+        return self.send("run.resume", {})
+
+    def reset(self, reason: str | None = None) -> Sent:
+        """Lead a finished run back to running."""
+        return self.send("run.reset", _given(reason=reason))
+
+    def interrupt(self, reason: str | None = None) -> Sent:
+        """Say that the run's host is gone: the run has failed."""
+        return self.send("run.interrupt", _given(reason=reason))
+
+    def delete(self, reason: str | None = None) -> Sent:
+        """Remove the run and all that hangs on it, for ever."""
+        return self.send("run.delete", _given(reason=reason))
+
+    def annotate(
+        self,
+        *,
+        title: str | Unset | None = UNSET,
+        tags: Mapping[str, str] | Unset | None = UNSET,
+        test_case_status: TestCaseStatus | Unset | None = UNSET,
+    ) -> Sent:
+        """Set what is given; None takes it away, UNSET (the default) leaves it as it is."""
+        named = {"title": title, "tags": tags, "test_case_status": test_case_status}
+        return self.send("run.annotate", {k: v for k, v in named.items() if v is not UNSET})
+
+    def settle_effect(
+        self,
+        effect_id: str,
+        occurrence: int,
+        status: EffectStatus,
+        *,
+        result: Any = None,
+        error: str | None = None,
+    ) -> Sent:
+        """Say what became of an effect: sent by the job that ran it."""
+        body = {"effect_id": effect_id, "occurrence": occurrence, "status": status}
+        return self.send("effect.settle", body | _given(result=result, error=error))
+
+    def claim(
+        self,
+        owner_id: str,
+        *,
+        owner_type: OwnerType = "host",
+        lease_ms: int = DEFAULT_LEASE_MS,
+        token: str | None = None,
+    ) -> Lease:
+        """Claim the right to write, with a new token unless one is given.
+
+        Commands that follow carry it without waiting: if another owner's lease is live, the writer
+        refuses them together with the claim. An owner id outlives a restart, a token does not.
+        """
+        token = new_token() if token is None else token
+        auth = make_auth(owner_type=owner_type, owner_id=owner_id, token=token)
+        body = {
+            "owner_type": owner_type,
+            "owner_id": owner_id,
+            "token_sha256": token_sha256(token),
+            "lease_ms": lease_ms,
+        }
+        sent, _ = self._publish(self._id, "lease.claim", body, None)
+        self._auth = auth
+        self._lease_ms = lease_ms
+        return Lease(owner_type, owner_id, lease_ms, token, sent)
+
+    def renew(self, lease_ms: int | None = None) -> Sent:
+        """Keep the lease while there is nothing to say. Raises LeaseNotHeld without a claim."""
+        if self._auth is None:
+            raise LeaseNotHeld
+        sent = self.send(
+            "lease.renew", {"lease_ms": self._lease_ms if lease_ms is None else lease_ms}
+        )
+        if lease_ms is not None:
+            self._lease_ms = lease_ms
+        return sent
+
+    def release(self) -> Sent:
+        """Give the lease back: the run takes commands from anyone. Raises LeaseNotHeld."""
+        if self._auth is None:
+            raise LeaseNotHeld
+        sent = self.send("lease.release", {})
+        self._auth = None
+        return sent
+
+    def _last_state(self, state: Mapping[str, Any] | None) -> dict[str, Any]:
+        if state is None:
+            state = orjson.loads(self._stated).get("state", {})
+        return dict(state)
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    """The fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
