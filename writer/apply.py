@@ -11,21 +11,29 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple
 
-import orjson
-
 from producers.contract import limits
-from producers.contract.envelope import Decoded, decode
+from producers.contract.envelope import Decoded, decode, fields_text
 from producers.contract.keys import partition_of
 from producers.contract.reasons import Reason
 from writer.core import parts
+from writer.core.acts import break_lease
 from writer.core.decide import decide
 from writer.core.dialect import Dialects
 from writer.core.facts import Wanted, want
-from writer.core.outcome import Applied, Duplicate, Held, Outcome, Rejected
-from writer.core.run import Run
+from writer.core.outcome import Applied, Held, Outcome, Rejected
+from writer.core.run import Cursor, Run
 from writer.dialects import DIALECTS
-from writer.store.commit import Batch, Hook, QuarantineRow, RejectionRow, no_hook
-from writer.store.partition import PartitionFile
+from writer.store.commit import (
+    FREES,
+    ActRow,
+    Batch,
+    Hook,
+    QuarantineRow,
+    RejectionRow,
+    no_hook,
+)
+from writer.store.partition import PartitionFile, Quarantine
+from writer.streams.archive import Act, Archive, Record
 
 CACHE_BYTES = 64 * 1024 * 1024
 RUN_BYTES = 4 * 1024
@@ -37,11 +45,26 @@ ARRIVAL_MS_MAX = limits.COUNTER_MAX
 
 
 class Message(NamedTuple):
-    """One stream item with its token already sealed. `fields` as Redis has them."""
+    """One stream item with its token already sealed. `fields` as Redis has them.
+
+    `incarnation` is set for one out of an archive: there a stream's incarnations follow each other.
+    """
 
     run: str
     id: str
     fields: Mapping[bytes, bytes]
+    incarnation: int | None = None
+
+
+class Request(NamedTuple):
+    """An operator's act as it was asked for: see `writer.core.acts`."""
+
+    control_id: str
+    act: str
+    run: str
+    incarnation: int
+    message_id: str
+    operator: str
 
 
 class Settled(NamedTuple):
@@ -108,12 +131,16 @@ def _weight(run: Run) -> int:
 
 @dataclass(slots=True)
 class Applier:
-    """Applies batches to one partition file. `partitions` tells which runs belong to it."""
+    """Applies batches to one partition file. `partitions` tells which runs belong to it.
+
+    With an `archive`, a batch is synced there before its COMMIT.
+    """
 
     file: PartitionFile
     partition: int
     partitions: int
     aggregates: Aggregates
+    archive: Archive | None = None
     dialects: Dialects = field(default_factory=lambda: DIALECTS)
 
     def apply(
@@ -122,23 +149,24 @@ class Applier:
         *,
         now: int,
         restarts: Iterable[str] = (),
-        released: Iterable[str] = (),
+        archived: str | None = None,
         hook: Hook = no_hook,
     ) -> tuple[list[Settled], int]:
         """Settle messages in one transaction; returns how each ended, and the commit_seq.
 
         A run's messages keep their order; runs are taken one by one. Messages at or before the
         run's cursor are passed over. `restarts` names runs whose stream is read from its start
-        again, as a new incarnation; `released` those that leave quarantine. `now` (ms) dates
-        quarantines only. Whatever is raised, nothing was written and the batch's aggregates are
-        forgotten.
+        again, as a new incarnation. `archived` is where these messages end in the archive, if they
+        come from there. `now` (ms) dates quarantines only. Whatever is raised, nothing was written
+        and the batch's aggregates are forgotten.
         """
-        by_run: dict[str, list[Message]] = {run_id: [] for run_id in (*restarts, *released)}
+        by_run: dict[str, list[Message]] = {run_id: [] for run_id in restarts}
+        again = set(by_run)
         for message in messages:
             by_run.setdefault(message.run, []).append(message)
-        batch = Batch()
+        batch = Batch(archived=archived)
         settled: list[Settled] = []
-        again = set(restarts)
+        records: list[Record] = []
         try:
             for run_id, items in by_run.items():
                 run = self.aggregates.get(run_id)
@@ -146,10 +174,12 @@ class Applier:
                     run.cursor.incarnation += 1
                     run.cursor.message_id = "0-0"
                 batch.runs.append(run)
-                settled.extend(self._decide(run, items, batch, now))
-            batch.released.extend(self.aggregates.get(run_id).run_key for run_id in released)
-            batch.messages = sum(1 for each in settled if not isinstance(each.outcome, Held))
+                settled.extend(self._decide(run, items, batch, records, now))
+            batch.messages = len(records)
             hook("decided")
+            if self.archive is not None and records:
+                batch.archived = self.archive.append(records).text()
+            hook("archived")
             commit_seq = self.file.commit(batch, hook)
         except BaseException:
             self.aggregates.drop(by_run)
@@ -163,10 +193,58 @@ class Applier:
         row = QuarantineRow(run.run_key, message.id, cause, detail, None, now)
         self.file.commit(Batch(runs=[run], quarantines=[row]))
 
-    def _decide(self, run: Run, messages: list[Message], batch: Batch, now: int) -> list[Settled]:
-        cursor = order_of(run.cursor.message_id)
-        decoded = [self._decode(message) for message in messages if order_of(message.id) > cursor]
-        messages = messages[len(messages) - len(decoded) :]
+    def act(
+        self, requests: Iterable[Request], *, now: int, cursor: str | None = None
+    ) -> list[ActRow]:
+        """Carry out operator acts, or record why not; `cursor` is the control stream's.
+
+        An act counts only while its run stands where the act says: else it was meant for another
+        moment, and is refused. The whole is one transaction.
+        """
+        batch = Batch(control_cursor=cursor)
+        waiting = self.file.quarantined()
+        touched: dict[str, Run] = {}
+        try:
+            for request in requests:
+                run = touched.setdefault(request.run, self.aggregates.get(request.run))
+                refused = _carry_out(run, request, waiting.get(request.run))
+                if not refused and request.act in FREES:
+                    del waiting[request.run]
+                batch.acts.append(ActRow(*request, "refused" if refused else "done", refused, now))
+            batch.runs.extend(run for run in touched.values() if run.stored)
+            done = [Act(*row[:5]) for row in batch.acts if row.outcome == "done"]
+            if self.archive is not None and done:
+                batch.archived = self.archive.append((), done).text()
+            self.file.commit(batch)
+        except BaseException:
+            self.aggregates.drop(touched)
+            raise
+        return batch.acts
+
+    def restore_acts(self, acts: Iterable[Act], *, now: int, archived: str | None = None) -> None:
+        """Know acts of an archive, before the messages that they name are decided again."""
+        batch = Batch(archived=archived)
+        touched: dict[str, Run] = {}
+        for act in acts:
+            run = touched.setdefault(act.run, self.aggregates.get(act.run))
+            if act.act == "break":
+                # Refused unless the cursor stands there already: then the message is not read
+                # again.
+                _carry_out(run, Request(*act, "archive"), None)
+            batch.acts.append(ActRow(*act, "archive", "done", "", now))
+        batch.runs.extend(run for run in touched.values() if run.stored)
+        self.file.commit(batch)
+        self.aggregates.drop(touched)
+
+    def _decide(
+        self,
+        run: Run,
+        messages: list[Message],
+        batch: Batch,
+        records: list[Record],
+        now: int,
+    ) -> list[Settled]:
+        decoded = [self._decode(message) for message in messages]
         wanted = Wanted()
         for each in decoded:
             want(run, each, wanted)
@@ -174,34 +252,24 @@ class Applier:
         settled: list[Settled] = []
         rows = len(batch.rows)
         for message, each in zip(messages, decoded, strict=True):
+            if _passed(run.cursor, message):
+                continue
             outcome = decide(run, each, arrival_ms(message.id), facts, self.dialects)
             settled.append(Settled(message, each, outcome))
-            match outcome:
-                case Applied():
-                    if run.changed.erased and outcome.revision == _grave_revision(run):
-                        # What this batch would have added is deleted with the rest.
-                        del batch.rows[rows:]
-                        batch.rejections = [
-                            kept for kept in batch.rejections if kept.run_key != run.run_key
-                        ]
-                    batch.rows.extend(outcome.rows)
-                case Rejected():
-                    batch.rejections.append(rejection(run, message, each, outcome))
-                case Held(version):
-                    batch.quarantines.append(
-                        QuarantineRow(
-                            run.run_key,
-                            message.id,
-                            "version_newer",
-                            f"contract version {version}, this writer knows "
-                            f"{limits.CONTRACT_VERSION}",
-                            version,
-                            now,
-                        )
-                    )
-                    break
-                case Duplicate():
-                    pass
+            if isinstance(outcome, Held):
+                batch.quarantines.append(_quarantine_row(run, message, outcome, now))
+                break
+            records.append(Record(run.run_id, run.cursor.incarnation, message.id, message.fields))
+            if isinstance(outcome, Rejected):
+                batch.rejections.append(rejection(run, message, each, outcome))
+            elif isinstance(outcome, Applied):
+                if run.changed.erased and outcome.revision == _grave_revision(run):
+                    # What this batch would have added is deleted with the rest.
+                    del batch.rows[rows:]
+                    batch.rejections = [
+                        kept for kept in batch.rejections if kept.run_key != run.run_key
+                    ]
+                batch.rows.extend(outcome.rows)
         return settled
 
     def _decode(self, message: Message) -> Decoded:
@@ -214,6 +282,41 @@ class Applier:
                 command=None, newer_version=None, reason=Reason.PARTITION_WRONG, detail=""
             )
         return decoded
+
+
+def _carry_out(run: Run, request: Request, waiting: Quarantine | None) -> str:
+    """Do what an act asks of the aggregate; returns why not, or nothing."""
+    place = (request.incarnation, request.message_id)
+    cursor = run.cursor
+    if request.act in FREES:
+        if waiting is None or (waiting.incarnation, waiting.message_id) != place:
+            return "the run is not quarantined at this message"
+        if request.act == "skip":
+            run.skips.add(place)
+        return ""
+    if request.act == "break":
+        if (cursor.incarnation, cursor.message_id) != place:
+            return f"the run's cursor is at {cursor.message_id} of incarnation {cursor.incarnation}"
+        if not break_lease(run, arrival_ms(cursor.message_id)):
+            return "the run has no lease in force"
+        run.breaks.add(place)
+        return ""
+    return "no such act"
+
+
+def _passed(cursor: Cursor, message: Message) -> bool:
+    """Whether the message lies at or before the cursor. A later incarnation begins anew."""
+    if message.incarnation is not None and message.incarnation != cursor.incarnation:
+        if message.incarnation < cursor.incarnation:
+            return True
+        cursor.incarnation = message.incarnation
+        cursor.message_id = "0-0"
+    return order_of(message.id) <= order_of(cursor.message_id)
+
+
+def _quarantine_row(run: Run, message: Message, held: Held, now: int) -> QuarantineRow:
+    detail = f"contract version {held.version}; this writer knows {limits.CONTRACT_VERSION}"
+    return QuarantineRow(run.run_key, message.id, "version_newer", detail, held.version, now)
 
 
 def _grave_revision(run: Run) -> int | None:
@@ -237,34 +340,12 @@ def rejection(run: Run, message: Message, decoded: Decoded, outcome: Rejected) -
         producer_seq=decoded.seq,
         reason=outcome.reason.value,
         detail=outcome.detail[: limits.REASON_CHARS_MAX],
-        fields=_fields_text(message.fields) if keep else None,
+        fields=fields_text(message.fields) if keep else None,
         head=None
         if keep
-        else _fields_text({name[:100]: value[:cut] for name, value in message.fields.items()}),
+        else fields_text({name[:100]: value[:cut] for name, value in message.fields.items()}),
         fields_bytes=size,
         fields_sha256=digest.digest(),
         body_hash=decoded.body_hash,
         recorded_at=arrival_ms(message.id),
     )
-
-
-def _fields_text(fields: Mapping[bytes, bytes]) -> str:
-    named = {name.decode("latin-1"): _field_value(value) for name, value in fields.items()}
-    return orjson.dumps(named).decode()
-
-
-def _field_value(value: bytes) -> str | dict[str, str]:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"hex": value.hex()}
-
-
-def fields_of(text: str) -> dict[bytes, bytes]:
-    """The stream fields that a rejection keeps, byte for byte."""
-    return {
-        name.encode("latin-1"): value.encode()
-        if isinstance(value, str)
-        else bytes.fromhex(value["hex"])
-        for name, value in orjson.loads(text).items()
-    }

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -14,14 +15,24 @@ from producers.contract.limits import CONTRACT_VERSION
 from writer.apply import Aggregates, Applier
 from writer.clock import now_ms
 from writer.core.decide import RULES_VERSION
-from writer.errors import FileBehind, Misconfigured, Retry, Stop
+from writer.errors import Fenced, FileBehind, Misconfigured, PartitionTaken, Retry, Stop
 from writer.health import Health
 from writer.loop import Log, PartitionLoop
+from writer.replay import catch_up
 from writer.settings import DEFAULT_PARTITIONS, WriterSettings
 from writer.store.checkpoint import Checkpointer
 from writer.store.cursors import CursorReader
 from writer.store.partition import PartitionFile, partition_path, stored_partitions
-from writer.streams.link import Client, connect, text, translated
+from writer.streams.archive import (
+    Archive,
+    Position,
+    archive_folder,
+    expire,
+    last_epoch,
+    reaches_back_to,
+)
+from writer.streams.control import Control
+from writer.streams.link import Client, connect, lua, translated
 from writer.streams.ownership import FileLock, Ownership, writer_id
 from writer.streams.read import Reader
 from writer.streams.receipts import send_receipts
@@ -29,6 +40,8 @@ from writer.streams.settle import Settler
 from writer.streams.sweep import sweep
 
 RETRY_MS_MIN = 50
+STANDBY_S = 0.25
+"""How often a stand-by asks whether the partition is free."""
 
 
 class Daemon:
@@ -46,6 +59,7 @@ class Daemon:
         *,
         partitions: Sequence[int] | None = None,
         accept_loss: bool = False,
+        standby: bool = False,
     ) -> None:
         self.settings = settings
         self.url = url
@@ -53,6 +67,7 @@ class Daemon:
         self.keys = Keys(settings.prefix)
         self.error: Stop | None = None
         self.accept_loss = accept_loss
+        self.standby = standby
         self._wanted = partitions
         self._ended = Event()
         self._stopped = Event()
@@ -78,14 +93,7 @@ class Daemon:
                 f"partitions {own} are not all among 0 to {self.total - 1}",
                 hint="name partitions that exist, or none for all",
             )
-        try:
-            for partition in own:
-                lock = FileLock(partition_path(data, partition).with_suffix(".lock"))
-                lock.acquire()
-                self._locks.append(lock)
-        except BaseException:
-            self._release_locks()
-            raise
+        self._lock(own)
         self._health = Health(data, _without_password(self.url))
         paths = [partition_path(data, partition) for partition in own]
         self._checkpointer = Checkpointer(paths, self.settings.checkpoint_ms)
@@ -97,6 +105,19 @@ class Daemon:
         self._threads.append(Thread(target=self._sweep, name="sweep"))
         for thread in self._threads:
             thread.start()
+
+    def _lock(self, own: Sequence[int]) -> None:
+        """Lock the files, so that a second daemon fails early. A stand-by goes by Redis instead."""
+        for partition in own:
+            lock = FileLock(partition_path(self.settings.data, partition).with_suffix(".lock"))
+            try:
+                lock.acquire()
+            except PartitionTaken:
+                if self.standby:
+                    continue
+                self._release_locks()
+                raise
+            self._locks.append(lock)
 
     def stop(self) -> None:
         """Ask all threads to finish what they have in hand. Returns at once."""
@@ -150,9 +171,8 @@ class Daemon:
     def _meta(self, client: Client, wanted: int) -> int:
         """Tell hosts the number of partitions, unless a writer has; returns what they are told."""
         with translated():
-            client.hsetnx(self.keys.meta, "partitions", str(wanted))
-            client.hsetnx(self.keys.meta, "contract_version", str(CONTRACT_VERSION))
-            return int(text(client.hget(self.keys.meta, "partitions")))
+            meta = client.register_script(lua("meta.lua"))
+            return int(meta(keys=[self.keys.meta], args=[wanted, CONTRACT_VERSION]))
 
     def _write(self, partition: int) -> None:
         """A partition's thread: take it, loop, and after a Retry error take it again."""
@@ -180,9 +200,26 @@ class Daemon:
                 waiting = str(error)
                 self._ended.wait(wait_ms / 1000)
                 wait_ms = min(wait_ms * 2, self.settings.retry_ms_max)
+            except (PartitionTaken, Fenced) as error:
+                if not self.standby:
+                    self._give_up(partition, error)
+                elif not waiting:
+                    waiting = str(error)
+                    self.log.info("standing_by", partition=partition, cause=waiting)
+                    self._health.tell(partition, "standby", waiting)
+                self._ended.wait(STANDBY_S)
             except Stop as error:
                 self._give_up(partition, error)
         self._health.tell(partition, "stopped")
+
+    def _expire(self, partition: int) -> None:
+        hours = self.settings.archive_keep_hours
+        if hours is None:
+            return
+        before = now_ms() - hours * 3_600_000
+        removed = expire(archive_folder(self.settings.data, partition), before)
+        if removed:
+            self.log.info("archive_expired", partition=partition, segments=removed)
 
     def _give_up(self, partition: int, error: Stop) -> None:
         self.log.warning(
@@ -205,6 +242,7 @@ class Daemon:
                 self._meta(client, self.total)
                 for partition in sorted(self._running):
                     path = partition_path(self.settings.data, partition)
+                    self._expire(partition)
                     with closing(CursorReader(path)) as cursors:
                         marked = sweep(client, self.keys, partition, cursors, self._ended)
                     if marked:
@@ -224,6 +262,7 @@ class _taken:  # noqa: N801 - reads as a verb: with _taken(...)
         self.partition = partition
         self.client = connect(daemon.url)
         self.file: PartitionFile | None = None
+        self.archive: Archive | None = None
 
     def __enter__(self) -> PartitionLoop:
         try:
@@ -236,6 +275,8 @@ class _taken:  # noqa: N801 - reads as a verb: with _taken(...)
         self._close()
 
     def _close(self) -> None:
+        if self.archive is not None:
+            self.archive.close()
         if self.file is not None:
             self.file.close()
         self.client.close()
@@ -254,12 +295,18 @@ class _taken:  # noqa: N801 - reads as a verb: with _taken(...)
             synchronous=settings.synchronous,
         )
         settler = Settler(self.client, daemon.keys, partition, writer)
-        self._meet_mark(settler)
-        aggregates = Aggregates(self.file, settings.cache_bytes_max)
+        applier = Applier(
+            self.file, partition, daemon.total, Aggregates(self.file, settings.cache_bytes_max)
+        )
+        folder = archive_folder(settings.data, partition)
+        self._take_file(settler, applier, folder)
+        if settings.archive:
+            about = {"partition": partition, "partitions": daemon.total, "rules": RULES_VERSION}
+            self.archive = applier.archive = Archive(folder, self.file.epoch, about)
         loop = PartitionLoop(
             partition=partition,
             file=self.file,
-            applier=Applier(self.file, partition, daemon.total, aggregates),
+            applier=applier,
             reader=Reader(
                 self.client,
                 daemon.keys,
@@ -271,7 +318,11 @@ class _taken:  # noqa: N801 - reads as a verb: with _taken(...)
             ownership=ownership,
             send_receipts=partial(send_receipts, self.client, daemon.keys, partition),
             log=_bound(daemon.log, partition),
+            control=Control(
+                self.client, daemon.keys, partition, self.file.identity().control_cursor
+            ),
             lineage=self.file.identity().lineage,
+            replay_window_ms=settings.replay_window_ms,
         )
         loop.begin()
         daemon.log.info(
@@ -280,28 +331,40 @@ class _taken:  # noqa: N801 - reads as a verb: with _taken(...)
         daemon.sweep_soon(partition)
         return loop
 
-    def _meet_mark(self, settler: Settler) -> None:
-        """Raise the epoch above all that Redis has seen; notice a file that is an older copy."""
+    def _take_file(self, settler: Settler, applier: Applier, folder: Path) -> None:
+        """Raise the epoch above all that was ever taken, and catch up with the archive.
+
+        A file that is behind Redis' mark is an older copy: it catches up and takes a new identity,
+        or, where the archive does not reach back to it, stops.
+        """
         assert self.file is not None
-        mark = settler.mark()
-        identity = self.file.identity()
-        if mark.commit_seq > identity.commit_seq:
-            if not self.daemon.accept_loss:
-                raise FileBehind(
-                    f"{self.file.path.name} is at commit {identity.commit_seq}, but Redis has "
-                    f"seen commit {mark.commit_seq} settled: the file is an older copy, or new",
-                    hint="put the right file back; or go on with --accept-loss, which records it",
-                )
-            self.file.replace_lineage(secrets.token_hex(8), mark.commit_seq + 1)
-            self.daemon.log.warning(
-                "loss_accepted",
+        daemon, file = self.daemon, self.file
+        mark, identity = settler.mark(), file.identity()
+        behind = mark.commit_seq > identity.commit_seq
+        since = Position.parse(identity.archived)
+        complete = reaches_back_to(folder, since)
+        if behind and not complete and not daemon.accept_loss:
+            raise FileBehind(
+                f"{file.path.name} is at commit {identity.commit_seq}, but Redis has seen commit "
+                f"{mark.commit_seq} settled: the file is an older copy, or new, and the archive "
+                "does not hold what it lacks",
+                hint="put the right file or archive back; or go on with --accept-loss, which is "
+                "recorded",
+            )
+        epoch = max(mark.epoch, last_epoch(folder))
+        file.take(settler.writer, rules_version=RULES_VERSION, now=now_ms(), at_least=epoch)
+        caught_up = catch_up(applier, folder, now=now_ms())
+        if caught_up:
+            daemon.log.warning("caught_up", partition=self.partition, messages=caught_up)
+        if behind:
+            file.replace_lineage(secrets.token_hex(8), mark.commit_seq + 1)
+            daemon.log.warning(
+                "older_copy",
                 partition=self.partition,
                 file_commit=identity.commit_seq,
                 redis_commit=mark.commit_seq,
+                loss_accepted=not complete,
             )
-        self.file.take(
-            settler.writer, rules_version=RULES_VERSION, now=now_ms(), at_least=mark.epoch
-        )
 
 
 def _bound(log: Log, partition: int) -> Log:

@@ -18,6 +18,10 @@ The third family, Reject, is not an error of ours: see `producers.contract.reaso
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
 
 class WriterError(Exception):
     """Something went wrong; `hint` says what to do about it."""
@@ -91,3 +95,141 @@ class Usage(WriterError):
     """What was asked for can not be done."""
 
     exit_code = 2
+
+
+class Fault(NamedTuple):
+    """How a library's exception is taken: the family, the cause in words, and the next step."""
+
+    error: str
+    becomes: type[WriterError]
+    cause: str
+    hint: str
+
+
+_WAITS = "the writer goes on by itself"
+FAULTS = (
+    Fault(
+        "apsw.BusyError",
+        StoreUnavailable,
+        "another process holds the file's write lock",
+        f"end that process; {_WAITS}",
+    ),
+    Fault("apsw.LockedError", StoreUnavailable, "the file is locked", f"wait: {_WAITS}"),
+    Fault("apsw.FullError", StoreUnavailable, "the disk is full", f"make room; {_WAITS}"),
+    Fault(
+        "apsw.IOError",
+        StoreUnavailable,
+        "the disk can not be read or written",
+        f"look at the system's log and at size limits; {_WAITS}",
+    ),
+    Fault(
+        "apsw.ReadOnlyError",
+        StoreUnavailable,
+        "the file may not be written",
+        f"give the writer's user the right to write; {_WAITS}",
+    ),
+    Fault(
+        "apsw.CantOpenError",
+        StoreUnavailable,
+        "the file can not be opened",
+        f"look at the folder and its rights; {_WAITS}",
+    ),
+    Fault("apsw.NoMemError", StoreUnavailable, "there is no memory left", f"free some; {_WAITS}"),
+    Fault(
+        "apsw.ProtocolError", StoreUnavailable, "the file's locks are contended", f"wait: {_WAITS}"
+    ),
+    Fault(
+        "apsw.CorruptError",
+        FileCorrupt,
+        "the file is damaged",
+        "keep a copy, then restore a backup or rebuild the file by replay",
+    ),
+    Fault(
+        "apsw.NotADBError",
+        FileCorrupt,
+        "the file is no SQLite file",
+        "keep a copy, then restore a backup or rebuild the file by replay",
+    ),
+    Fault(
+        "redis.exceptions.AuthenticationError",
+        RedisUnavailable,
+        "Redis refuses the password",
+        "check the URL's user and password",
+    ),
+    Fault(
+        "redis.exceptions.AuthorizationError",
+        RedisUnavailable,
+        "Redis refuses the user",
+        "check the URL's user and password",
+    ),
+    Fault(
+        "redis.exceptions.NoPermissionError",
+        RedisUnavailable,
+        "the Redis user lacks a right",
+        "give it the rights that deploy/redis.conf names",
+    ),
+    Fault(
+        "redis.exceptions.OutOfMemoryError",
+        RedisUnavailable,
+        "Redis is at maxmemory",
+        f"raise maxmemory; {_WAITS}",
+    ),
+    Fault(
+        "redis.exceptions.ReadOnlyError",
+        RedisUnavailable,
+        "Redis is a replica",
+        f"point --redis at the primary; {_WAITS} when it is one again",
+    ),
+    Fault(
+        "redis.exceptions.BusyLoadingError",
+        RedisUnavailable,
+        "Redis is loading its data",
+        f"wait: {_WAITS}",
+    ),
+    Fault(
+        "redis.exceptions.TimeoutError",
+        RedisUnavailable,
+        "Redis does not answer in time",
+        f"look at the server's load; {_WAITS}",
+    ),
+    Fault(
+        "redis.exceptions.ConnectionError",
+        RedisUnavailable,
+        "Redis can not be reached",
+        f"start it; {_WAITS}",
+    ),
+    Fault(
+        "redis.exceptions.RedisError",
+        RedisUnavailable,
+        "Redis answers with an error",
+        "look at the server's log",
+    ),
+)
+"""The one table. Exceptions stand by name, so that it can be read without the libraries; of a class
+and its bases the nearest counts. What is not in it is unexpected: the batch is halved down to the
+one command at fault, whose run is quarantined.
+"""
+_BY_NAME = {fault.error: fault for fault in FAULTS}
+
+
+def translate(error: BaseException, where: str) -> WriterError | None:
+    """A library's exception as ours, naming `where`; None for one that the table does not have."""
+    for kind in type(error).__mro__:
+        fault = _BY_NAME.get(f"{kind.__module__}.{kind.__qualname__}")
+        if fault is not None:
+            return fault.becomes(f"{where}: {fault.cause} ({str(error)[:200]})", hint=fault.hint)
+    return None
+
+
+@contextmanager
+def translated(where: str) -> Iterator[None]:
+    """Within it, exceptions of the table come out as ours."""
+    try:
+        yield
+    except WriterError:
+        raise
+    except Exception as error:
+        ours = translate(error, where)
+        if ours is None:
+            raise
+        raise ours from error

@@ -7,17 +7,18 @@ stored cursors with fresh aggregates and does the same work again.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from producers.contract import limits
-from writer.apply import Applier, Message, Settled, order_of
+from writer.apply import Applier, Message, Request, Settled, order_of
 from writer.clock import monotonic, now_ms
 from writer.core.outcome import Applied, Duplicate, Held, Rejected
 from writer.errors import WriterError
 from writer.store.commit import Hook, no_hook
 from writer.store.partition import PartitionFile
+from writer.streams.control import Control
 from writer.streams.ownership import Ownership
 from writer.streams.read import Reader, Reading
 from writer.streams.settle import Settler, Trim
@@ -53,7 +54,9 @@ class PartitionLoop:
     ownership: Ownership
     send_receipts: Callable[[Sequence[Receipt]], None]
     log: Log
+    control: Control
     lineage: str
+    replay_window_ms: int = 0
     hook: Hook = no_hook
     taken: OrderedDict[str, None] = field(default_factory=OrderedDict)
     quarantined: set[str] = field(default_factory=set)
@@ -65,15 +68,20 @@ class PartitionLoop:
         """Let go on what this version understands and an older one did not; mark it as ready."""
         waiting = self.file.quarantined()
         understood = [
-            run_id
-            for run_id, (_, version) in waiting.items()
-            if version is not None and version <= limits.CONTRACT_VERSION
+            Request(
+                f"contract-{limits.CONTRACT_VERSION}",
+                "resume",
+                run_id,
+                quarantine.incarnation,
+                quarantine.message_id,
+                "upgrade",
+            )
+            for run_id, quarantine in waiting.items()
+            if quarantine.version is not None and quarantine.version <= limits.CONTRACT_VERSION
         ]
+        self.quarantined = set(waiting)
         if understood:
-            self.applier.apply((), now=now_ms(), released=understood)
-            self.reader.mark(understood, now_ms())
-            self.log.info("released", runs=len(understood), reason="contract version is known now")
-        self.quarantined = waiting.keys() - set(understood)
+            self._act(understood, None)
 
     def step(self) -> int:
         """One round; returns how many messages it settled. Sleeps up to 500 ms if there are none.
@@ -81,6 +89,9 @@ class PartitionLoop:
         Raises Retry and Stop errors: nothing is lost, and the next round begins where this one did.
         """
         self.ownership.keep()
+        asked = self.control.read()
+        if asked:
+            self._act([Request(*each) for each in asked], self.control.cursor)
         self._take()
         if not self.taken:
             self._report_refused()
@@ -90,8 +101,10 @@ class PartitionLoop:
         per_run = max(self.reader.batch_messages_max // len(runs), 16)
         reading = self.reader.read(cursors, per_run)
         restarts, trims = self._look_at_empty(reading.empty)
+        gaps = {run: self._open_gaps(run) for run in runs}
         settled = self._apply(reading, restarts)
         self._settle(settled, restarts, trims)
+        restarts = [*restarts, *self._look_for_missing(cursors, gaps)]
         # Only now are these marks answered. A run with a rest goes behind the others: fairness.
         for run in runs:
             del self.taken[run]
@@ -112,6 +125,44 @@ class PartitionLoop:
             for run in self.reader.take(room, wait=not self.taken):
                 if run not in self.quarantined:
                     self.taken[run] = None
+
+    def _act(self, requests: Sequence[Request], cursor: str | None) -> None:
+        """Carry out operator acts; what they free is read on."""
+        for act in self.applier.act(requests, now=now_ms(), cursor=cursor):
+            self.log.info(
+                "operator_act",
+                act=act.act,
+                run=act.run_id,
+                message_id=act.message_id,
+                operator=act.operator,
+                outcome=act.outcome,
+                detail=act.detail,
+            )
+            if act.outcome == "done" and act.run_id in self.quarantined:
+                self.quarantined.discard(act.run_id)
+                self.taken[act.run_id] = None
+
+    def _open_gaps(self, run: str) -> list[tuple[str, int, int]]:
+        aggregate = self.applier.aggregates.get(run)
+        return [
+            (producer, first, last)
+            for producer, sequences in aggregate.producers.items()
+            for first, last in sequences.gaps
+        ]
+
+    def _look_for_missing(
+        self, cursors: Sequence[tuple[str, str]], before: Mapping[str, list[tuple[str, int, int]]]
+    ) -> list[str]:
+        """Runs whose newly missing sequences lie in the stream all the same, behind the cursor."""
+        restarts = []
+        for run, cursor in cursors:
+            opened = [gap for gap in self._open_gaps(run) if gap not in before[run]]
+            if opened and self.reader.holds(run, cursor, opened):
+                restarts.append(run)
+        if restarts:
+            self.applier.apply((), now=now_ms(), restarts=restarts)
+            self.log.warning("missing_found", runs=len(restarts))
+        return restarts
 
     def _look_at_empty(self, runs: Sequence[str]) -> tuple[list[str], list[Trim]]:
         """Streams that gave nothing though they were marked: which were replaced, which to
@@ -135,7 +186,7 @@ class PartitionLoop:
                 self._trimmed.pop(run, None)
                 restarts.append(run)
             elif stream.length:
-                trims.append(Trim(run, cursor, self._trimmed.get(run, "")))
+                trims.append(Trim(run, self._keep_from(run), self._trimmed.get(run, "")))
             elif cursor in (stream.last_id, "0-0") and _ended(aggregate):
                 # The next incarnation is committed first: dying before the stream goes costs
                 # nothing.
@@ -234,6 +285,13 @@ class PartitionLoop:
         receipts = [receipt for each in settled if (receipt := receipt_of(each)) is not None]
         if receipts:
             self.send_receipts(receipts)
+
+    def _keep_from(self, run: str) -> str:
+        """The last message that Redis may forget: the cursor, or what the replay window leaves."""
+        cursor = self.applier.aggregates.get(run).cursor.message_id
+        if not self.replay_window_ms:
+            return cursor
+        return min(cursor, f"{max(now_ms() - self.replay_window_ms, 0)}-0", key=order_of)
 
     def _report_refused(self) -> None:
         """At most a line a second, whatever is sent."""

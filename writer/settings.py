@@ -64,6 +64,15 @@ class WriterSettings(BaseSettings):
     checkpoint_ms: int = Field(100, ge=10, description="Between looks at the WAL.")
     sweep_ms: int = Field(60_000, ge=100, description="Between looks at all streams.")
     retry_ms_max: int = Field(5_000, ge=50, description="Longest wait between tries.")
+    archive: bool = Field(
+        True, description="Keep every settled message in the archive, for replay."
+    )
+    archive_keep_hours: int | None = Field(
+        None, ge=1, description="How long sealed archive segments stay; for ever by default."
+    )
+    replay_window_ms: int = Field(
+        0, ge=0, description="How long settled messages stay in Redis all the same."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least level that is logged."
     )

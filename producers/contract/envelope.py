@@ -126,12 +126,13 @@ def seal(fields: Fields) -> dict[bytes, bytes]:
 
 
 def _seal_object(text: bytes, *, accept_sealed: bool) -> bytes:
+    whole = orjson.dumps({"sha256": sha256(text).hexdigest()})
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
-        value = None
+        return whole
     if not isinstance(value, dict):
-        return orjson.dumps({"sha256": sha256(text).hexdigest()})
+        return whole
     if "token_sha256" in value and not accept_sealed:
         # The hash is readable in the database, so it must never pass for the token.
         del value["token_sha256"]
@@ -140,7 +141,11 @@ def _seal_object(text: bytes, *, accept_sealed: bool) -> bytes:
         token = value.pop("token")
         name = "token_sha256" if isinstance(token, str) and not accept_sealed else "token_hidden"
         value[name] = token_sha256(token if isinstance(token, str) else repr(token))
-    return orjson.dumps(value)
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        # orjson reads deeper nesting than it writes.
+        return whole
 
 
 def decode(run: str, message_id: str, sealed: Fields) -> Decoded:
@@ -296,3 +301,29 @@ def _authority(fields: Fields) -> Authority | None:
         reason, place = explain(error)
         raise _Refused(reason, f"auth.{place}") from None
     return Authority(auth.owner_type, auth.owner_id, auth.token_sha256, auth.generation)
+
+
+def fields_text(fields: Fields) -> str:
+    """Sealed fields as a JSON object, byte for byte: what rejections and archives keep.
+
+    A value that is not UTF-8 becomes `{"hex": "..."}`; names are read as Latin-1.
+    """
+    named = {name.decode("latin-1"): _value_text(value) for name, value in fields.items()}
+    return orjson.dumps(named).decode()
+
+
+def _value_text(value: bytes) -> str | dict[str, str]:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"hex": value.hex()}
+
+
+def fields_of(named: Mapping[str, Any]) -> dict[bytes, bytes]:
+    """The fields that `fields_text` made an object of."""
+    return {
+        name.encode("latin-1"): value.encode()
+        if isinstance(value, str)
+        else bytes.fromhex(value["hex"])
+        for name, value in named.items()
+    }

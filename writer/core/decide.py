@@ -25,6 +25,7 @@ from producers.contract.commands import (
 from producers.contract.envelope import Decoded
 from producers.contract.reasons import Reason
 from writer.core import authority, lease, lifecycle, session, snapshot, update
+from writer.core.acts import break_lease, skipped
 from writer.core.context import Context
 from writer.core.dialect import Dialects
 from writer.core.facts import Facts, UpdateKey
@@ -66,11 +67,15 @@ def decide(run: Run, message: Decoded, arrival: int, facts: Facts, dialects: Dia
     `arrival` is the message id's milliseconds. `run` and `facts` are changed to match the outcome;
     a Held message changes nothing. Never raises for what a message says.
     """
+    if run.skips:
+        message = skipped(run, message)
     if message.newer_version is not None:
         return Held(message.newer_version)
     outcome = _judge(run, message, arrival, facts, dialects)
     cursor = run.cursor
     cursor.message_id = message.message_id
+    if (cursor.incarnation, message.message_id) in run.breaks:
+        break_lease(run, arrival)
     match outcome:
         case Applied():
             cursor.applied += 1
@@ -99,7 +104,8 @@ def _judge(
         outcome = Rejected(refusal.reason, refusal.detail)
     use_up(sequences, seq)
     run.changed.producers[sequences.no] = sequences
-    if not isinstance(outcome, Duplicate):
+    if isinstance(outcome, Rejected) or (isinstance(outcome, Applied) and outcome.revision):
+        # Only an event or a rejection keeps the hash, and a renewal makes neither.
         facts.sequences[sequences.no, seq] = message.body_hash
     if isinstance(outcome, Rejected):
         facts.refused[message.message_id] = message.body_hash

@@ -61,6 +61,19 @@ class Facts:
     updates: dict[UpdateKey, int] = field(default_factory=dict)
     new_events: dict[tuple[int, int], object] = field(default_factory=dict)
 
+    def forget(self) -> None:
+        """Know nothing any more: all that it was found in is deleted with the run."""
+        for known in (
+            self.sequences,
+            self.refused,
+            self.entries,
+            self.events,
+            self.bases,
+            self.updates,
+            self.new_events,
+        ):
+            known.clear()
+
     def event_hash(self, segment: int, seq: int) -> bytes | None:
         """Hash of a session event that is stored, or was appended earlier in this batch."""
         if (segment, seq) in self.new_events:

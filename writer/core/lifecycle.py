@@ -240,6 +240,7 @@ def delete(context: Context, command: DeleteRun) -> Applied:
     run.head = run.state = run.lease = None
     for kept in (run.segments, run.attempts, run.updates, run.effects):
         kept.clear()
+    context.facts.forget()
     run.changed.erased = True
     for changed in (run.changed.segments, run.changed.attempts, run.changed.effects):
         changed.clear()

@@ -189,8 +189,9 @@ class Changed:
 
 @dataclass(slots=True)
 class Run:
-    """A run's stream and what became of it. `run_key` is the store's name for it, nothing
-    else's.
+    """A run's stream and what became of it. `run_key` is the store's name for it, nothing else's.
+
+    `skips` and `breaks` are operator acts, by (incarnation, message id): see `core.acts`.
     """
 
     run_key: int
@@ -205,6 +206,8 @@ class Run:
     attempts: dict[str, Attempt] = field(default_factory=dict)
     updates: set[tuple[str, str]] = field(default_factory=set)
     effects: dict[str, Effect] = field(default_factory=dict)
+    skips: set[tuple[int, str]] = field(default_factory=set)
+    breaks: set[tuple[int, str]] = field(default_factory=set)
     changed: Changed = field(default_factory=Changed)
     stored: bool = False
 

@@ -39,6 +39,9 @@ ERASED = (
 )
 """Tables of which nothing stays when a run is deleted."""
 
+FREES = ("resume", "skip")
+"""Acts that end a quarantine."""
+
 Hook = Callable[[str], None]
 
 
@@ -76,6 +79,20 @@ class QuarantineRow(NamedTuple):
     since: int
 
 
+class ActRow(NamedTuple):
+    """An operator act and what became of it: `done`, or `refused` with the cause in `detail`."""
+
+    control_id: str
+    act: str
+    run_id: str
+    incarnation: int
+    message_id: str
+    operator: str
+    outcome: str
+    detail: str
+    recorded_at: int
+
+
 @dataclass(slots=True)
 class Batch:
     """What one commit writes. `rows` and `rejections` are in the order of their messages by run."""
@@ -84,8 +101,10 @@ class Batch:
     rows: list[Row] = field(default_factory=list)
     rejections: list[RejectionRow] = field(default_factory=list)
     quarantines: list[QuarantineRow] = field(default_factory=list)
-    released: list[int] = field(default_factory=list)
+    acts: list[ActRow] = field(default_factory=list)
     messages: int = 0
+    archived: str | None = None
+    control_cursor: str | None = None
 
 
 _INSERTS: tuple[tuple[type[Row], str], ...] = (
@@ -110,7 +129,7 @@ def commit(connection: apsw.Connection, batch: Batch, epoch: int, hook: Hook = n
         if found != (epoch,):
             raise Fenced(
                 f"epoch {epoch} is over: the file is at {found[0] if found else 'none'}",
-                hint="another writer has taken the partition; this one wrote nothing and may rejoin",
+                hint="another writer has the partition; this one wrote nothing and may rejoin",
             )
         for run in batch.runs:
             if run.changed.erased:
@@ -118,7 +137,7 @@ def commit(connection: apsw.Connection, batch: Batch, epoch: int, hook: Hook = n
         events = _insert(connection, batch)
         hook("inserted")
         _put(connection, batch.runs)
-        _put_quarantines(connection, batch)
+        _put_acts(connection, batch)
         hook("put")
         commit_seq = _record(connection, batch, epoch, events)
         hook("written")
@@ -315,9 +334,13 @@ def _head_row(run: Run) -> tuple[Any, ...]:
     )
 
 
-def _put_quarantines(connection: apsw.Connection, batch: Batch) -> None:
-    if batch.released:
-        connection.executemany(QUERIES["delete_quarantine"], [(key,) for key in batch.released])
+def _put_acts(connection: apsw.Connection, batch: Batch) -> None:
+    if batch.acts:
+        connection.executemany(QUERIES["insert_act"], batch.acts)
+        freed = [(act.run_id,) for act in batch.acts if act.act in FREES and act.outcome == "done"]
+        connection.executemany(QUERIES["delete_quarantine"], freed)
+    if batch.control_cursor is not None:
+        connection.execute(QUERIES["set_control_cursor"], (batch.control_cursor,))
     if batch.quarantines:
         connection.executemany(QUERIES["put_quarantine"], batch.quarantines)
 
@@ -327,6 +350,7 @@ def _record(connection: apsw.Connection, batch: Batch, epoch: int, events: int) 
     connection.execute(
         QUERIES["record_commit"], (batch.messages, events, last[0] if last else 0, epoch)
     )
-    (commit_seq,) = connection.execute(QUERIES["raise_commit_seq"]).fetchall()[0]
+    raised = connection.execute(QUERIES["raise_commit_seq"], (batch.archived,))
+    (commit_seq,) = raised.fetchall()[0]
     assert isinstance(commit_seq, int)
     return commit_seq

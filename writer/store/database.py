@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
 import apsw
 
-from writer.errors import FileCorrupt, FileTooNew, StoreUnavailable
+from writer import errors
+from writer.errors import FileCorrupt, FileTooNew
 from writer.store.queries import script
 
 APPLICATION_ID = 0x73776430
@@ -23,19 +24,9 @@ APPLICATION_ID = 0x73776430
 
 PAGE_BYTES = 8192
 BUSY_MS = 5_000
+FILE_MODE = 0o640
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 _MIGRATION = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
-
-_RETRY = (
-    apsw.BusyError,
-    apsw.LockedError,
-    apsw.FullError,
-    apsw.IOError,
-    apsw.ReadOnlyError,
-    apsw.CantOpenError,
-    apsw.NoMemError,
-    apsw.ProtocolError,
-)
 
 
 class Migration(NamedTuple):
@@ -56,21 +47,9 @@ def migrations() -> list[Migration]:
     return sorted(found)
 
 
-@contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """SQLite's errors as ours: Retry for what may pass, Stop for what will not."""
-    try:
-        yield
-    except _RETRY as error:
-        raise StoreUnavailable(
-            f"{path.name}: SQLite can not go on: {error}",
-            hint="free disk space, or end whatever holds the file; the writer goes on by itself",
-        ) from error
-    except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise FileCorrupt(
-            f"{path.name} is damaged, or not a SQLite file: {error}",
-            hint="keep a copy, then restore a backup or rebuild the file by replay",
-        ) from error
+def translated(path: Path) -> AbstractContextManager[None]:
+    """SQLite's errors as ours, naming the file."""
+    return errors.translated(path.name)
 
 
 def open_writer(path: Path, *, synchronous: str = "FULL") -> apsw.Connection:
@@ -81,6 +60,7 @@ def open_writer(path: Path, *, synchronous: str = "FULL") -> apsw.Connection:
     with translated(path):
         if path.exists() and path.stat().st_size:
             _check_readable(path)
+        _make_private(path)
         connection = apsw.Connection(str(path))
         connection.set_busy_timeout(BUSY_MS)
         for pragma in (
@@ -95,6 +75,15 @@ def open_writer(path: Path, *, synchronous: str = "FULL") -> apsw.Connection:
         ):
             connection.execute(f"PRAGMA {pragma}").fetchall()
         return connection
+
+
+def _make_private(path: Path) -> None:
+    """Create the file before SQLite does, and not for everyone: transcripts are inside.
+
+    Its WAL gets the same mode. A group may read, for dashboards, where the umask lets it.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE))
 
 
 def open_reader(path: Path) -> apsw.Connection:

@@ -34,6 +34,7 @@ def load_run(connection: apsw.Connection, run_id: str) -> Run | None:
     if row is None:
         return None
     run = Run(row[0], run_id, Cursor(*row[1:]), stored=True)
+    load_acts(connection, run)
     key = run.run_key
     for no, producer, last, state_seq, lease_seq in _all(connection, "producers", key):
         run.producers[producer] = Sequences(no, producer, last, [], state_seq, lease_seq)
@@ -48,6 +49,12 @@ def load_run(connection: apsw.Connection, run_id: str) -> Run | None:
     if head is not None:
         _load_created(connection, run, head)
     return run
+
+
+def load_acts(connection: apsw.Connection, run: Run) -> None:
+    """The operator acts by which the run's messages are decided."""
+    for act, incarnation, message_id in _all(connection, "acts", run.run_id):
+        (run.skips if act == "skip" else run.breaks).add((incarnation, message_id))
 
 
 def _load_created(connection: apsw.Connection, run: Run, row: tuple[Any, ...]) -> None:

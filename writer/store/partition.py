@@ -13,7 +13,7 @@ from writer.errors import Misconfigured
 from writer.store import commit as commits
 from writer.store.database import migrate, open_reader, open_writer, transaction, translated
 from writer.store.load import QUERIES as LOAD
-from writer.store.load import load_facts, load_run
+from writer.store.load import load_acts, load_facts, load_run
 
 
 class Identity(NamedTuple):
@@ -24,6 +24,17 @@ class Identity(NamedTuple):
     lineage: str
     epoch: int
     commit_seq: int
+    archived: str
+    control_cursor: str
+
+
+class Quarantine(NamedTuple):
+    """Where a run waits. `version` is the contract version that it waits for, if it does."""
+
+    incarnation: int
+    message_id: str
+    cause: str
+    version: int | None
 
 
 def partition_path(data: Path, partition: int) -> Path:
@@ -100,9 +111,10 @@ class PartitionFile:
         """A run's aggregate; a new one if nothing of its stream was ever settled."""
         with translated(self.path):
             run = load_run(self._connection, run_id)
-        if run is None:
-            run = Run(self._next_key, run_id)
-            self._next_key += 1
+            if run is None:
+                run = Run(self._next_key, run_id)
+                self._next_key += 1
+                load_acts(self._connection, run)
         return run
 
     def facts(self, run: Run, wanted: Wanted) -> Facts:
@@ -110,11 +122,11 @@ class PartitionFile:
         with translated(self.path):
             return load_facts(self._connection, run, wanted)
 
-    def quarantined(self) -> dict[str, tuple[str, int | None]]:
-        """Runs that wait, with the message they wait at and the contract version it claims."""
+    def quarantined(self) -> dict[str, Quarantine]:
+        """Runs that wait, by id."""
         with translated(self.path):
             rows: list[tuple[Any, ...]] = self._connection.execute(LOAD["quarantines"]).fetchall()
-        return {run_id: (message_id, version) for run_id, message_id, version in rows}
+        return {run_id: Quarantine(*rest) for run_id, *rest in rows}
 
     def cursors(self) -> dict[str, tuple[int, str]]:
         """Incarnation and last settled message of every stream."""

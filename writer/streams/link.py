@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from importlib.resources import files
 from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AuthenticationError,
-    AuthorizationError,
-    BusyLoadingError,
-    NoPermissionError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-)
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry as RedisRetry
 
+from writer import errors
 from writer.errors import RedisUnavailable
 
 BLOCK_MS_MAX = 500
@@ -29,30 +18,10 @@ BLOCK_MS_MAX = 500
 TIMEOUT_S = 10.0
 """For a reply. Far above BLOCK_MS_MAX, for a server under load answers late."""
 
-_HINTS: tuple[tuple[type[RedisError], str, str], ...] = (
-    (AuthenticationError, "it refuses the password", "check the URL's user and password"),
-    (AuthorizationError, "it refuses the user", "check the URL's user and password"),
-    (NoPermissionError, "the user lacks a right", "see docs for the ACL the writer needs"),
-    (OutOfMemoryError, "it is at maxmemory", "raise maxmemory; the policy must be noeviction"),
-    (ReadOnlyError, "it is a replica", "point --redis at the primary"),
-    (BusyLoadingError, "it is loading its data", "wait: the writer goes on by itself"),
-    (RedisTimeoutError, "it does not answer in time", "look at the server's load"),
-    (RedisConnectionError, "it can not be reached", "start it; the writer goes on by itself"),
-)
 
-
-@contextmanager
-def translated() -> Iterator[None]:
-    """Redis' errors as RedisUnavailable, with a cause in words and a next step."""
-    try:
-        yield
-    except RedisError as error:
-        for kind, cause, hint in _HINTS:
-            if isinstance(error, kind):
-                raise RedisUnavailable(f"Redis: {cause}", hint=hint) from error
-        raise RedisUnavailable(
-            f"Redis answers with an error: {str(error)[:200]}", hint="look at the server's log"
-        ) from error
+def translated() -> AbstractContextManager[None]:
+    """Redis' errors as ours."""
+    return errors.translated("redis")
 
 
 def connect(url: str) -> redis.Redis:

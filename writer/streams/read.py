@@ -12,6 +12,9 @@ from producers.contract.envelope import seal
 from producers.contract.keys import Keys
 from writer.streams.link import BLOCK_MS_MAX, lua, text, translated
 
+LOOK_BACK_PAGE = 100
+LOOK_BACK_PAGES_MAX = 100
+
 
 class Item(NamedTuple):
     """One message as it was read, its token sealed already."""
@@ -51,9 +54,11 @@ class Reader:
     batch_bytes_max: int
     batch_messages_max: int
     _read: Any = field(init=False)
+    _mark: Any = field(init=False)
 
     def __post_init__(self) -> None:
         self._read = self.client.register_script(lua("read.lua"))
+        self._mark = self.client.register_script(lua("mark.lua"))
 
     def take(self, most: int, *, wait: bool) -> list[str]:
         """Take marks of up to `most` runs; `wait` up to 500 ms for the first. The wait is the
@@ -92,6 +97,28 @@ class Reader:
         more.extend(run for run, _ in cursors[len(reply) :])
         return Reading(items, more, empty)
 
+    def holds(self, run: str, upto: str, missing: Sequence[tuple[str, int, int]]) -> bool:
+        """Whether the stream has, up to an id, a message of a missing (producer, first, last)
+        range.
+        """
+        after = "-"
+        for _ in range(LOOK_BACK_PAGES_MAX):
+            with translated():
+                page: Any = self.client.xrange(
+                    self.keys.run(self.partition, run), min=after, max=upto, count=LOOK_BACK_PAGE
+                )
+            for _, fields in page:
+                producer, seq = fields.get(b"producer", b""), fields.get(b"seq", b"")
+                if seq.isdigit() and any(
+                    producer == name.encode() and first <= int(seq) <= last
+                    for name, first, last in missing
+                ):
+                    return True
+            if len(page) < LOOK_BACK_PAGE:
+                return False
+            after = f"({text(page[-1][0])}"
+        return False
+
     def inspect(self, runs: Sequence[str]) -> dict[str, StreamState]:
         """The streams' own state, to compare cursors with. A stream that is not there is left
         out.
@@ -114,4 +141,4 @@ class Reader:
         """Mark runs as ready (again). `now` in ms is only a hint of the order."""
         if runs:
             with translated():
-                self.client.zadd(self.keys.ready(self.partition), dict.fromkeys(runs, now), lt=True)
+                self._mark(keys=[self.keys.ready(self.partition)], args=[now, *runs])

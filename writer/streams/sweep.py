@@ -12,7 +12,7 @@ import redis
 
 from producers.contract.keys import Keys
 from writer.clock import now_ms
-from writer.streams.link import text, translated
+from writer.streams.link import lua, text, translated
 
 NEVER = ("0-0", False)
 STEP = 500
@@ -58,15 +58,16 @@ def _mark(
         for run in runs:
             pipeline.xinfo_stream(keys.run(partition, run))
         replies = pipeline.execute(raise_on_error=False)
-    ready = {
-        run: now_ms()
+    ready = [
+        run
         for run, reply in zip(runs, replies, strict=True)
         if isinstance(reply, dict)
         and _differs(reply["length"], text(reply["last-generated-id"]), *cursors.get(run, NEVER))
-    }
+    ]
     if ready:
         with translated():
-            client.zadd(keys.ready(partition), ready, lt=True)
+            mark = client.register_script(lua("mark.lua"))
+            mark(keys=[keys.ready(partition)], args=[now_ms(), *ready])
     return len(ready)
 
 

@@ -108,7 +108,15 @@ ON CONFLICT (run_key) DO UPDATE SET message_id = excluded.message_id, cause = ex
   detail = excluded.detail, version = excluded.version, since = excluded.since
 
 -- :name delete_quarantine
-DELETE FROM quarantines WHERE run_key = ?
+DELETE FROM quarantines WHERE run_key = (SELECT run_key FROM cursors WHERE run_id = ?)
+
+-- :name insert_act
+INSERT INTO acts (control_id, act, run_id, incarnation, message_id, operator, outcome, detail,
+  recorded_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+
+-- :name set_control_cursor
+UPDATE file SET control_cursor = ?
 
 -- :name put_tombstone
 INSERT INTO tombstones (run_key, run_id, revision, events, segments, reason, message_id, deleted_at)
@@ -125,7 +133,8 @@ SELECT definition_digest FROM runs WHERE run_key = ?
 SELECT seq FROM sqlite_sequence WHERE name = 'events'
 
 -- :name raise_commit_seq
-UPDATE file SET commit_seq = commit_seq + 1 RETURNING commit_seq
+UPDATE file SET commit_seq = commit_seq + 1, archived = coalesce(?, archived)
+RETURNING commit_seq
 
 -- :name record_commit
 UPDATE commits SET commits = commits + 1, messages = messages + ?1,
@@ -135,11 +144,12 @@ UPDATE commits SET commits = commits + 1, messages = messages + ?1,
 WHERE epoch = ?4
 
 -- :name identify
-INSERT INTO file (id, partition, partitions, lineage, epoch, commit_seq, created_at)
-VALUES (1, ?, ?, ?, 0, 0, ?) ON CONFLICT DO NOTHING
+INSERT INTO file (id, partition, partitions, lineage, epoch, commit_seq, created_at,
+  archived, control_cursor)
+VALUES (1, ?, ?, ?, 0, 0, ?, '0:0:0', '0-0') ON CONFLICT DO NOTHING
 
 -- :name identity
-SELECT partition, partitions, lineage, epoch, commit_seq FROM file
+SELECT partition, partitions, lineage, epoch, commit_seq, archived, control_cursor FROM file
 
 -- :name raise_epoch
 UPDATE file SET epoch = max(epoch, ?) + 1 RETURNING epoch

@@ -79,7 +79,12 @@ WHERE u.run_key = ? AND e.producer_no = ? AND u.attempt_id IS ? AND u.type = ? A
 SELECT message_id, cause, detail, version, since FROM quarantines WHERE run_key = ?
 
 -- :name quarantines
-SELECT c.run_id, q.message_id, q.version FROM quarantines q JOIN cursors c USING (run_key)
+SELECT c.run_id, c.incarnation, q.message_id, q.cause, q.version
+FROM quarantines q JOIN cursors c USING (run_key)
 
 -- :name cursors
 SELECT run_id, incarnation, message_id FROM cursors
+
+-- :name acts
+SELECT act, incarnation, message_id FROM acts
+WHERE run_id = ? AND outcome = 'done' AND act IN ('skip', 'break')

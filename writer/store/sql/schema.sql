@@ -5,6 +5,7 @@
 -- The file itself: which partition of how many, its fencing number, its identity.
 -- `commit_seq` rises with each commit; a file whose number is behind Redis' mark is an older copy.
 -- `lineage` is new whenever the file's history was replaced, so that readers' tokens start over.
+-- `archived`: where the last batch ends in the archive; `control_cursor`: the last operator act seen.
 CREATE TABLE file (
   id          INTEGER PRIMARY KEY CHECK (id = 1),
   partition   INTEGER NOT NULL CHECK (partition >= 0),
@@ -12,7 +13,9 @@ CREATE TABLE file (
   lineage     TEXT    NOT NULL,
   epoch       INTEGER NOT NULL CHECK (epoch >= 0),
   commit_seq  INTEGER NOT NULL CHECK (commit_seq >= 0),
-  created_at  INTEGER NOT NULL
+  created_at  INTEGER NOT NULL,
+  archived        TEXT NOT NULL,
+  control_cursor  TEXT NOT NULL
 ) STRICT;
 
 CREATE TABLE migrations (
@@ -75,6 +78,23 @@ CREATE TABLE quarantines (
   version     INTEGER,
   since       INTEGER NOT NULL
 ) STRICT;
+
+-- Operator acts, whether they were carried out or refused: the audit trail. Those that were carried
+-- out are part of what the run's messages are decided by, so a replay needs them.
+CREATE TABLE acts (
+  act_seq      INTEGER PRIMARY KEY,
+  control_id   TEXT    NOT NULL,
+  act          TEXT    NOT NULL,
+  run_id       TEXT    NOT NULL,
+  incarnation  INTEGER NOT NULL,
+  message_id   TEXT    NOT NULL,
+  operator     TEXT    NOT NULL,
+  outcome      TEXT    NOT NULL CHECK (outcome IN ('done', 'refused')),
+  detail       TEXT    NOT NULL,
+  recorded_at  INTEGER NOT NULL,
+  UNIQUE (control_id, act, run_id, message_id)
+) STRICT;
+CREATE INDEX acts_run ON acts (run_id) WHERE outcome = 'done';
 
 -- A definition under the SHA-256 of its canonical JSON (RFC 8785), once for all its runs.
 CREATE TABLE definitions (
