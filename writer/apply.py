@@ -16,17 +16,18 @@ from producers.contract.envelope import Decoded, decode, fields_text
 from producers.contract.keys import partition_of
 from producers.contract.reasons import Reason
 from writer.core import parts
-from writer.core.acts import break_lease
+from writer.core.acts import acted_at, begin_incarnation, break_lease
 from writer.core.decide import decide
 from writer.core.dialect import Dialects
 from writer.core.facts import Wanted, want
 from writer.core.outcome import Applied, Held, Outcome, Rejected
-from writer.core.run import Cursor, Run
+from writer.core.run import Run
 from writer.dialects import DIALECTS
 from writer.store.commit import (
     FREES,
     ActRow,
     Batch,
+    DropRow,
     Hook,
     QuarantineRow,
     RejectionRow,
@@ -171,8 +172,7 @@ class Applier:
             for run_id, items in by_run.items():
                 run = self.aggregates.get(run_id)
                 if run_id in again:
-                    run.cursor.incarnation += 1
-                    run.cursor.message_id = "0-0"
+                    begin_incarnation(run, run.cursor.incarnation + 1)
                 batch.runs.append(run)
                 settled.extend(self._decide(run, items, batch, records, now))
             batch.messages = len(records)
@@ -187,14 +187,21 @@ class Applier:
         self.aggregates.weigh(batch.runs)
         return settled, commit_seq
 
-    def quarantine(self, message: Message, cause: str, detail: str, now: int) -> None:
+    def quarantine(
+        self, message: Message, cause: str, detail: str, now: int, hook: Hook = no_hook
+    ) -> None:
         """Stop a run at a message that can not be settled for a reason of ours (`now` in ms)."""
         run = self.aggregates.get(message.run)
         row = QuarantineRow(run.run_key, message.id, cause, detail, None, now)
-        self.file.commit(Batch(runs=[run], quarantines=[row]))
+        self.file.commit(Batch(runs=[run], quarantines=[row]), hook)
 
     def act(
-        self, requests: Iterable[Request], *, now: int, cursor: str | None = None
+        self,
+        requests: Iterable[Request],
+        *,
+        now: int,
+        cursor: str | None = None,
+        hook: Hook = no_hook,
     ) -> list[ActRow]:
         """Carry out operator acts, or record why not; `cursor` is the control stream's.
 
@@ -207,7 +214,10 @@ class Applier:
         try:
             for request in requests:
                 run = touched.setdefault(request.run, self.aggregates.get(request.run))
-                refused = _carry_out(run, request, waiting.get(request.run))
+                if request.act == "drop":
+                    refused = self._drop(run, request, batch)
+                else:
+                    refused = _carry_out(run, request, waiting.get(request.run))
                 if not refused and request.act in FREES:
                     del waiting[request.run]
                 batch.acts.append(ActRow(*request, "refused" if refused else "done", refused, now))
@@ -215,13 +225,21 @@ class Applier:
             done = [Act(*row[:5]) for row in batch.acts if row.outcome == "done"]
             if self.archive is not None and done:
                 batch.archived = self.archive.append((), done).text()
-            self.file.commit(batch)
+            hook("archived")
+            self.file.commit(batch, hook)
         except BaseException:
             self.aggregates.drop(touched)
             raise
         return batch.acts
 
-    def restore_acts(self, acts: Iterable[Act], *, now: int, archived: str | None = None) -> None:
+    def restore_acts(
+        self,
+        acts: Iterable[Act],
+        *,
+        now: int,
+        archived: str | None = None,
+        hook: Hook = no_hook,
+    ) -> None:
         """Know acts of an archive, before the messages that they name are decided again."""
         batch = Batch(archived=archived)
         touched: dict[str, Run] = {}
@@ -231,10 +249,25 @@ class Applier:
                 # Refused unless the cursor stands there already: then the message is not read
                 # again.
                 _carry_out(run, Request(*act, "archive"), None)
+            elif act.act == "drop" and run.stored:
+                # What was refused later is not kept at all: see `rejection`.
+                self._drop(run, Request(*act, "archive"), batch)
             batch.acts.append(ActRow(*act, "archive", "done", "", now))
         batch.runs.extend(run for run in touched.values() if run.stored)
-        self.file.commit(batch)
+        self.file.commit(batch, hook)
         self.aggregates.drop(touched)
+
+    def _drop(self, run: Run, request: Request, batch: Batch) -> str:
+        """Forget the bytes of a refused message; returns why not, or nothing."""
+        place = (request.incarnation, request.message_id)
+        kept = self.file.is_kept(run, place)
+        if kept is None:
+            return "no message of the run was refused there"
+        if not kept or place in run.drops:
+            return "its bytes were dropped already"
+        run.drops[place] = acted_at(request.control_id)
+        batch.drops.append(DropRow(run.drops[place], run.run_key, *place))
+        return ""
 
     def _decide(
         self,
@@ -252,7 +285,7 @@ class Applier:
         settled: list[Settled] = []
         rows = len(batch.rows)
         for message, each in zip(messages, decoded, strict=True):
-            if _passed(run.cursor, message):
+            if _passed(run, message):
                 continue
             outcome = decide(run, each, arrival_ms(message.id), facts, self.dialects)
             settled.append(Settled(message, each, outcome))
@@ -294,6 +327,8 @@ def _carry_out(run: Run, request: Request, waiting: Quarantine | None) -> str:
         if request.act == "skip":
             run.skips.add(place)
         return ""
+    if request.act == "redrive":
+        return ""
     if request.act == "break":
         if (cursor.incarnation, cursor.message_id) != place:
             return f"the run's cursor is at {cursor.message_id} of incarnation {cursor.incarnation}"
@@ -304,13 +339,13 @@ def _carry_out(run: Run, request: Request, waiting: Quarantine | None) -> str:
     return "no such act"
 
 
-def _passed(cursor: Cursor, message: Message) -> bool:
+def _passed(run: Run, message: Message) -> bool:
     """Whether the message lies at or before the cursor. A later incarnation begins anew."""
+    cursor = run.cursor
     if message.incarnation is not None and message.incarnation != cursor.incarnation:
         if message.incarnation < cursor.incarnation:
             return True
-        cursor.incarnation = message.incarnation
-        cursor.message_id = "0-0"
+        begin_incarnation(run, message.incarnation)
     return order_of(message.id) <= order_of(cursor.message_id)
 
 
@@ -329,7 +364,8 @@ def rejection(run: Run, message: Message, decoded: Decoded, outcome: Rejected) -
     digest = sha256()
     for name, value in sorted(message.fields.items()):
         digest.update(b"%d:%b%d:%b" % (len(name), name, len(value), value))
-    keep = size <= limits.REFUSED_BYTES_MAX
+    dropped_at = run.drops.get((run.cursor.incarnation, message.id))
+    keep = size <= limits.REFUSED_BYTES_MAX and dropped_at is None
     cut = limits.REFUSED_HEAD_BYTES
     return RejectionRow(
         run_key=run.run_key,
@@ -342,10 +378,11 @@ def rejection(run: Run, message: Message, decoded: Decoded, outcome: Rejected) -
         detail=outcome.detail[: limits.REASON_CHARS_MAX],
         fields=fields_text(message.fields) if keep else None,
         head=None
-        if keep
+        if keep or dropped_at is not None
         else fields_text({name[:100]: value[:cut] for name, value in message.fields.items()}),
         fields_bytes=size,
         fields_sha256=digest.digest(),
         body_hash=decoded.body_hash,
         recorded_at=arrival_ms(message.id),
+        dropped_at=dropped_at,
     )

@@ -6,7 +6,9 @@ The core never does: there, time is the milliseconds of a message's id.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -19,6 +21,17 @@ def now_ms() -> int:
 def monotonic() -> float:
     """Seconds that only ever grow, from an arbitrary start: for deadlines and durations."""
     return time.monotonic()
+
+
+class Clock(NamedTuple):
+    """Where a writer's times come from; a simulation brings its own."""
+
+    now_ms: Callable[[], int]
+    monotonic: Callable[[], float]
+
+
+SYSTEM = Clock(now_ms, monotonic)
+"""The machine's."""
 
 
 def sleep(seconds: float) -> None:

@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 
 from producers.contract.keys import Keys
 from producers.contract.limits import CONTRACT_VERSION
-from writer.apply import Aggregates, Applier
 from writer.clock import now_ms
-from writer.core.decide import RULES_VERSION
-from writer.errors import Fenced, FileBehind, Misconfigured, PartitionTaken, Retry, Stop
+from writer.errors import Defect, Fenced, Misconfigured, PartitionTaken, Retry, Stop
 from writer.health import Health
-from writer.loop import Log, PartitionLoop
-from writer.replay import catch_up
+from writer.loop import Log, place_of
 from writer.settings import DEFAULT_PARTITIONS, WriterSettings
 from writer.store.checkpoint import Checkpointer
 from writer.store.cursors import CursorReader
-from writer.store.partition import PartitionFile, partition_path, stored_partitions
-from writer.streams.archive import (
-    Archive,
-    Position,
-    archive_folder,
-    expire,
-    last_epoch,
-    reaches_back_to,
-)
-from writer.streams.control import Control
+from writer.store.partition import partition_path, stored_partitions
+from writer.streams.archive import archive_folder, expire
 from writer.streams.link import Client, connect, lua, translated
-from writer.streams.ownership import FileLock, Ownership, writer_id
-from writer.streams.read import Reader
-from writer.streams.receipts import send_receipts
-from writer.streams.settle import Settler
+from writer.streams.ownership import FileLock, writer_id
 from writer.streams.sweep import sweep
+from writer.tenure import Outside, Tenure
 
 RETRY_MS_MIN = 50
 STANDBY_S = 0.25
@@ -66,6 +51,8 @@ class Daemon:
         self.log = log
         self.keys = Keys(settings.prefix)
         self.error: Stop | None = None
+        # The same for the process's life: after a Retry error it finds its own lease again.
+        self._writer = writer_id(secrets.token_hex(8))
         self.accept_loss = accept_loss
         self.standby = standby
         self._wanted = partitions
@@ -82,11 +69,12 @@ class Daemon:
     def start(self) -> None:
         """Lock the files, agree with Redis on the partitions, start the threads.
 
-        Raises PartitionTaken, Misconfigured, RedisUnavailable: then nothing was started.
+        Waits while Redis is away. Raises PartitionTaken, Misconfigured, and RedisUnavailable when
+        it is stopped meanwhile: then nothing was started.
         """
         data = self.settings.data
         data.mkdir(parents=True, exist_ok=True)
-        self.total = self._agree(connect(self.url))
+        self.total = self._agree_in_time()
         own = sorted(set(range(self.total) if self._wanted is None else self._wanted))
         if not own or not 0 <= own[0] <= own[-1] < self.total:
             raise Misconfigured(
@@ -99,10 +87,14 @@ class Daemon:
         self._checkpointer = Checkpointer(paths, self.settings.checkpoint_ms)
         self._checkpointer.start()
         self._threads = [
-            Thread(target=self._write, args=(partition,), name=f"p{partition:02d}")
+            Thread(
+                target=self._guarded,
+                args=(partial(self._write, partition), partition),
+                name=f"p{partition:02d}",
+            )
             for partition in own
         ]
-        self._threads.append(Thread(target=self._sweep, name="sweep"))
+        self._threads.append(Thread(target=self._guarded, args=(self._sweep, None), name="sweep"))
         for thread in self._threads:
             thread.start()
 
@@ -146,6 +138,19 @@ class Daemon:
             lock.release()
         self._locks.clear()
 
+    def _agree_in_time(self) -> int:
+        """Agree with Redis on the partitions; started before its Redis, a daemon waits for it."""
+        wait_ms = RETRY_MS_MIN
+        while True:
+            try:
+                return self._agree(connect(self.url))
+            except Retry as error:
+                if wait_ms == RETRY_MS_MIN:
+                    self.log.warning("waiting", cause=str(error), hint=error.hint)
+                if self._ended.wait(wait_ms / 1000):
+                    raise
+                wait_ms = min(wait_ms * 2, self.settings.retry_ms_max)
+
     def _agree(self, client: Client) -> int:
         """The number of partitions: what the data folder has, what Redis has, what is set, or
         two.
@@ -182,7 +187,8 @@ class Daemon:
         self._health.tell(partition, "starting")
         while not self._ended.is_set():
             try:
-                with _taken(self, partition) as loop:
+                with self._tenure(partition) as loop:
+                    self.sweep_soon(partition)
                     if waiting:
                         self.log.info("recovered", partition=partition)
                     waiting = ""
@@ -212,6 +218,18 @@ class Daemon:
                 self._give_up(partition, error)
         self._health.tell(partition, "stopped")
 
+    def _tenure(self, partition: int) -> Tenure:
+        outside = Outside(partial(connect, self.url))
+        return Tenure(
+            self.settings,
+            outside,
+            self.log,
+            partition,
+            self.total,
+            accept_loss=self.accept_loss,
+            writer=self._writer,
+        )
+
     def _expire(self, partition: int) -> None:
         hours = self.settings.archive_keep_hours
         if hours is None:
@@ -221,7 +239,15 @@ class Daemon:
         if removed:
             self.log.info("archive_expired", partition=partition, segments=removed)
 
-    def _give_up(self, partition: int, error: Stop) -> None:
+    def _guarded(self, work: Callable[[], None], partition: int | None) -> None:
+        """A thread that dies of a defect ends the daemon: it must not look alive without it."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - nothing may end a thread unseen
+            self.log.warning("defect", partition=partition, error=repr(error)[:500])
+            self._give_up(partition, Defect(f"{type(error).__name__} in {place_of(error)}"))
+
+    def _give_up(self, partition: int | None, error: Stop) -> None:
         self.log.warning(
             "stopping",
             partition=partition,
@@ -252,125 +278,6 @@ class Daemon:
                 continue
             finally:
                 client.close()
-
-
-class _taken:  # noqa: N801 - reads as a verb: with _taken(...)
-    """Own a partition: its file open, its epoch raised, its Redis lease held."""
-
-    def __init__(self, daemon: Daemon, partition: int) -> None:
-        self.daemon = daemon
-        self.partition = partition
-        self.client = connect(daemon.url)
-        self.file: PartitionFile | None = None
-        self.archive: Archive | None = None
-
-    def __enter__(self) -> PartitionLoop:
-        try:
-            return self._take()
-        except BaseException:
-            self._close()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        if self.archive is not None:
-            self.archive.close()
-        if self.file is not None:
-            self.file.close()
-        self.client.close()
-
-    def _take(self) -> PartitionLoop:
-        daemon, partition, settings = self.daemon, self.partition, self.daemon.settings
-        writer = writer_id(secrets.token_hex(8))
-        ownership = Ownership(self.client, daemon.keys, partition, writer, settings.lease_ttl_ms)
-        ownership.acquire()
-        self.file = PartitionFile.open(
-            partition_path(settings.data, partition),
-            partition=partition,
-            partitions=daemon.total,
-            lineage=secrets.token_hex(8),
-            now=now_ms(),
-            synchronous=settings.synchronous,
-        )
-        settler = Settler(self.client, daemon.keys, partition, writer)
-        applier = Applier(
-            self.file, partition, daemon.total, Aggregates(self.file, settings.cache_bytes_max)
-        )
-        folder = archive_folder(settings.data, partition)
-        self._take_file(settler, applier, folder)
-        if settings.archive:
-            about = {"partition": partition, "partitions": daemon.total, "rules": RULES_VERSION}
-            self.archive = applier.archive = Archive(folder, self.file.epoch, about)
-        loop = PartitionLoop(
-            partition=partition,
-            file=self.file,
-            applier=applier,
-            reader=Reader(
-                self.client,
-                daemon.keys,
-                partition,
-                settings.batch_bytes_max,
-                settings.batch_messages_max,
-            ),
-            settler=settler,
-            ownership=ownership,
-            send_receipts=partial(send_receipts, self.client, daemon.keys, partition),
-            log=_bound(daemon.log, partition),
-            control=Control(
-                self.client, daemon.keys, partition, self.file.identity().control_cursor
-            ),
-            lineage=self.file.identity().lineage,
-            replay_window_ms=settings.replay_window_ms,
-        )
-        loop.begin()
-        daemon.log.info(
-            "taken", partition=partition, epoch=self.file.epoch, file=self.file.path.name
-        )
-        daemon.sweep_soon(partition)
-        return loop
-
-    def _take_file(self, settler: Settler, applier: Applier, folder: Path) -> None:
-        """Raise the epoch above all that was ever taken, and catch up with the archive.
-
-        A file that is behind Redis' mark is an older copy: it catches up and takes a new identity,
-        or, where the archive does not reach back to it, stops.
-        """
-        assert self.file is not None
-        daemon, file = self.daemon, self.file
-        mark, identity = settler.mark(), file.identity()
-        behind = mark.commit_seq > identity.commit_seq
-        since = Position.parse(identity.archived)
-        complete = reaches_back_to(folder, since)
-        if behind and not complete and not daemon.accept_loss:
-            raise FileBehind(
-                f"{file.path.name} is at commit {identity.commit_seq}, but Redis has seen commit "
-                f"{mark.commit_seq} settled: the file is an older copy, or new, and the archive "
-                "does not hold what it lacks",
-                hint="put the right file or archive back; or go on with --accept-loss, which is "
-                "recorded",
-            )
-        epoch = max(mark.epoch, last_epoch(folder))
-        file.take(settler.writer, rules_version=RULES_VERSION, now=now_ms(), at_least=epoch)
-        caught_up = catch_up(applier, folder, now=now_ms())
-        if caught_up:
-            daemon.log.warning("caught_up", partition=self.partition, messages=caught_up)
-        if behind:
-            file.replace_lineage(secrets.token_hex(8), mark.commit_seq + 1)
-            daemon.log.warning(
-                "older_copy",
-                partition=self.partition,
-                file_commit=identity.commit_seq,
-                redis_commit=mark.commit_seq,
-                loss_accepted=not complete,
-            )
-
-
-def _bound(log: Log, partition: int) -> Log:
-    bind: Any = getattr(log, "bind", None)
-    bound: Log = bind(partition=partition) if bind is not None else log
-    return bound
 
 
 def _without_password(url: str) -> str:

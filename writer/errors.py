@@ -10,7 +10,8 @@
     │   ├── FileCorrupt        the file is damaged, or is no file of ours
     │   ├── FileTooNew         the file was written by a newer statewriter
     │   ├── FileBehind         the file is an older copy than Redis has seen settled
-    │   └── Misconfigured      settings and data contradict each other
+    │   ├── Misconfigured      settings and data contradict each other
+    │   └── Defect             an error of our own
     └── Usage           what was asked for can not be done
 
 The third family, Reject, is not an error of ours: see `producers.contract.reasons`.
@@ -89,6 +90,18 @@ class Misconfigured(Stop):
     """Settings and data contradict each other."""
 
     exit_code = 26
+
+
+class Defect(Stop):
+    """An error of statewriter's own."""
+
+    exit_code = 27
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(
+            message,
+            hint="nothing was lost; start it again, and report this with the log's last lines",
+        )
 
 
 class Usage(WriterError):

@@ -13,12 +13,13 @@ from writer.clock import now_ms
 
 
 class Health:
-    """`daemon.json`: the process, and the state of each partition. Written when something
-    changes.
+    """`daemon-<pid>.json`: the process, and the state of each of its partitions.
+
+    Written when something changes; a folder may have several daemons, each for some partitions.
     """
 
     def __init__(self, data: Path, redis: str) -> None:
-        self._path = data / "daemon.json"
+        self._path = data / f"daemon-{os.getpid()}.json"
         self._lock = Lock()
         self._told: dict[str, Any] = {
             "pid": os.getpid(),
@@ -26,9 +27,12 @@ class Health:
             "redis": redis,
             "partitions": {},
         }
+        for path in data.glob("daemon-*.json"):
+            if _read(path) is None:
+                path.unlink(missing_ok=True)
 
     def tell(self, partition: int, state: str, cause: str = "", hint: str = "") -> None:
-        """Say how a partition is: starting, running, waiting (with the cause), stopped."""
+        """Say how a partition is: starting, running, standby, waiting (with the cause), stopped."""
         with self._lock:
             said = {"state": state, "cause": cause, "hint": hint, "since": now_ms()}
             self._told["partitions"][str(partition)] = said
@@ -49,11 +53,26 @@ class Health:
 
 
 def read_health(data: Path) -> dict[str, Any] | None:
-    """What the data folder's daemon said last; None if none runs. A dead one's word is not
-    counted.
+    """What the data folder's living daemons said last, as one; None if none runs.
+
+    Of a partition that several know of, one that runs it counts before one that stands by.
     """
+    living = [told for path in sorted(data.glob("daemon-*.json")) if (told := _read(path))]
+    if not living:
+        return None
+    partitions: dict[str, Any] = {}
+    for told in living:
+        for partition, said in told["partitions"].items():
+            known = partitions.get(partition)
+            if known is None or known["state"] in ("standby", "stopped"):
+                partitions[partition] = said
+    return {**living[0], "pids": [told["pid"] for told in living], "partitions": partitions}
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """One daemon's word; None if it is dead, for then it does not count."""
     try:
-        told: dict[str, Any] = orjson.loads((data / "daemon.json").read_bytes())
+        told: dict[str, Any] = orjson.loads(path.read_bytes())
         os.kill(told["pid"], 0)
     except (OSError, ValueError, KeyError):
         return None

@@ -13,10 +13,11 @@ from typing import Any, Protocol
 
 from producers.contract import limits
 from writer.apply import Applier, Message, Request, Settled, order_of
-from writer.clock import monotonic, now_ms
-from writer.core.outcome import Applied, Duplicate, Held, Rejected
+from writer.clock import SYSTEM, Clock
+from writer.core.outcome import Held, Rejected
 from writer.errors import WriterError
-from writer.store.commit import Hook, no_hook
+from writer.receipts import Receipt, receipts_of
+from writer.store.commit import FREES, Hook, no_hook
 from writer.store.partition import PartitionFile
 from writer.streams.control import Control
 from writer.streams.ownership import Ownership
@@ -28,8 +29,8 @@ TAKEN_MAX = 4_096
 STREAMS_MAX = 128
 """Streams in one read."""
 TRIM_POINTS_MAX = 65_536
-
-Receipt = tuple[str, dict[str, str | int]]
+SYNC_EVERY_S = 1.0
+"""Without a sync of every commit, Redis may forget only what a sync once a second has covered."""
 
 
 class Log(Protocol):
@@ -57,10 +58,14 @@ class PartitionLoop:
     control: Control
     lineage: str
     replay_window_ms: int = 0
+    durable: bool = True
     hook: Hook = no_hook
+    clock: Clock = SYSTEM
     taken: OrderedDict[str, None] = field(default_factory=OrderedDict)
     quarantined: set[str] = field(default_factory=set)
     _trimmed: OrderedDict[str, str] = field(default_factory=OrderedDict)
+    _unsynced: dict[str, Trim] = field(default_factory=dict)
+    _sync_at: float = 0.0
     _refused: Counter[str] = field(default_factory=Counter)
     _refused_at: float = 0.0
 
@@ -103,8 +108,8 @@ class PartitionLoop:
         restarts, trims = self._look_at_empty(reading.empty)
         gaps = {run: self._open_gaps(run) for run in runs}
         settled = self._apply(reading, restarts)
-        self._settle(settled, restarts, trims)
-        restarts = [*restarts, *self._look_for_missing(cursors, gaps)]
+        restarts += self._settle(settled, restarts, trims)
+        restarts += self._look_for_missing(cursors, gaps)
         # Only now are these marks answered. A run with a rest goes behind the others: fairness.
         for run in runs:
             del self.taken[run]
@@ -115,7 +120,7 @@ class PartitionLoop:
 
     def step_down(self) -> None:
         """Mark again what is held, and give the partition back."""
-        self.reader.mark(list(self.taken), now_ms())
+        self.reader.mark(list(self.taken), self.clock.now_ms())
         self.taken.clear()
         self.ownership.release()
 
@@ -128,7 +133,9 @@ class PartitionLoop:
 
     def _act(self, requests: Sequence[Request], cursor: str | None) -> None:
         """Carry out operator acts; what they free is read on."""
-        for act in self.applier.act(requests, now=now_ms(), cursor=cursor):
+        for act in self.applier.act(
+            requests, now=self.clock.now_ms(), cursor=cursor, hook=self.hook
+        ):
             self.log.info(
                 "operator_act",
                 act=act.act,
@@ -138,7 +145,8 @@ class PartitionLoop:
                 outcome=act.outcome,
                 detail=act.detail,
             )
-            if act.outcome == "done" and act.run_id in self.quarantined:
+            frees = act.outcome == "done" and act.act in FREES
+            if frees and act.run_id in self.quarantined:
                 self.quarantined.discard(act.run_id)
                 self.taken[act.run_id] = None
 
@@ -160,7 +168,7 @@ class PartitionLoop:
             if opened and self.reader.holds(run, cursor, opened):
                 restarts.append(run)
         if restarts:
-            self.applier.apply((), now=now_ms(), restarts=restarts)
+            self.applier.apply((), now=self.clock.now_ms(), restarts=restarts, hook=self.hook)
             self.log.warning("missing_found", runs=len(restarts))
         return restarts
 
@@ -217,7 +225,7 @@ class PartitionLoop:
         """
         try:
             settled, _ = self.applier.apply(
-                messages, now=now_ms(), restarts=restarts, hook=self.hook
+                messages, now=self.clock.now_ms(), restarts=restarts, hook=self.hook
             )
         except WriterError:
             raise
@@ -240,8 +248,8 @@ class PartitionLoop:
         return [each for each in settled if not isinstance(each.outcome, Held)]
 
     def _quarantine(self, message: Message, error: Exception) -> None:
-        cause = f"{type(error).__name__} at {_where(error)}"
-        self.applier.quarantine(message, "unexpected", cause, now_ms())
+        cause = f"{type(error).__name__} at {place_of(error)}"
+        self.applier.quarantine(message, "unexpected", cause, self.clock.now_ms(), self.hook)
         self._hold(message, cause)
 
     def _hold(self, message: Message, cause: str) -> None:
@@ -256,25 +264,46 @@ class PartitionLoop:
 
     def _settle(
         self, settled: Sequence[Settled], restarts: Sequence[str], tidy: Sequence[Trim]
-    ) -> None:
-        """Let Redis forget what is committed, and tell those who asked."""
-        runs = dict.fromkeys(each.message.run for each in settled)
-        trims = [
-            Trim(
-                run, self.applier.aggregates.get(run).cursor.message_id, self._trimmed.get(run, "")
-            )
-            for run in runs
-        ]
-        trims.extend(trim for trim in tidy if trim.run not in runs)
-        if not trims and not settled and not restarts:
-            return
+    ) -> list[str]:
+        """Let Redis forget what is committed, and tell those who asked.
+
+        Returns runs whose stream begins below what was trimmed before: they are read from there.
+        """
+        receipts = receipts_of(settled, self.file)
+        trims = {
+            each.message.run: Trim(each.message.run, self._keep_from(each.message.run))
+            for each in settled
+        }
+        trims = {trim.run: trim for trim in tidy} | trims
+        if trims or restarts:
+            self._unsynced.update(trims)
+        regressed: list[str] = []
+        if self._unsynced and self._synced():
+            regressed = self._trim(list(self._unsynced.values()))
+            self._unsynced.clear()
+        if receipts:
+            self.send_receipts(receipts)
+        return regressed
+
+    def _synced(self) -> bool:
+        """Whether all that is committed survives a power cut; asked for at most once a second."""
+        if self.durable:
+            return True
+        now = self.clock.monotonic()
+        if now < self._sync_at:
+            return False
+        self._sync_at = now + SYNC_EVERY_S
+        return self.file.sync()
+
+    def _trim(self, trims: Sequence[Trim]) -> list[str]:
+        trims = [trim._replace(trimmed=self._trimmed.get(trim.run, "")) for trim in trims]
         words = self.settler.settle(self.file.commit_seq, self.lineage, self.file.epoch, trims)
         points = {trim.run: trim.cursor for trim in trims}
+        regressed = [run for run, word in words.items() if word == "regressed"]
+        if regressed:
+            self.log.warning("stream_regressed", runs=len(regressed), run=regressed[0])
+            self.applier.apply((), now=self.clock.now_ms(), restarts=regressed, hook=self.hook)
         for run, word in words.items():
-            if word == "regressed":
-                self.log.warning("stream_regressed", run=run, trimmed=self._trimmed.get(run, ""))
-                self.applier.apply((), now=now_ms(), restarts=[run])
-                self.taken[run] = None
             if word == "trimmed":
                 self._trimmed[run] = points[run]
                 self._trimmed.move_to_end(run)
@@ -282,53 +311,29 @@ class PartitionLoop:
                 self._trimmed.pop(run, None)
         while len(self._trimmed) > TRIM_POINTS_MAX:
             self._trimmed.popitem(last=False)
-        receipts = [receipt for each in settled if (receipt := receipt_of(each)) is not None]
-        if receipts:
-            self.send_receipts(receipts)
+        return regressed
 
     def _keep_from(self, run: str) -> str:
         """The last message that Redis may forget: the cursor, or what the replay window leaves."""
         cursor = self.applier.aggregates.get(run).cursor.message_id
         if not self.replay_window_ms:
             return cursor
-        return min(cursor, f"{max(now_ms() - self.replay_window_ms, 0)}-0", key=order_of)
+        return min(cursor, f"{max(self.clock.now_ms() - self.replay_window_ms, 0)}-0", key=order_of)
 
     def _report_refused(self) -> None:
         """At most a line a second, whatever is sent."""
-        if self._refused and monotonic() - self._refused_at >= 1:
+        if self._refused and self.clock.monotonic() - self._refused_at >= 1:
             self.log.info("refused", **self._refused)
             self._refused.clear()
-            self._refused_at = monotonic()
-
-
-def receipt_of(settled: Settled) -> Receipt | None:
-    """The receipt of a message whose sender asked for one."""
-    decoded = settled.decoded
-    if decoded.reply is None or decoded.producer is None or decoded.seq is None:
-        return None
-    receipt: dict[str, str | int] = {
-        "run": settled.message.run,
-        "message_id": settled.message.id,
-        "producer": decoded.producer,
-        "seq": decoded.seq,
-    }
-    match settled.outcome:
-        case Applied(_, revision, segment):
-            receipt |= {"outcome": "applied", "revision": revision, "segment": segment}
-        case Rejected(reason, detail):
-            receipt |= {"outcome": "rejected", "reason": reason.value, "detail": detail}
-        case Duplicate():
-            receipt |= {"outcome": "duplicate"}
-        case Held():
-            return None
-    return decoded.reply, receipt
+            self._refused_at = self.clock.monotonic()
 
 
 def _ended(run: Any) -> bool:
     return run.tombstone is not None or (run.head is not None and run.head.terminal)
 
 
-def _where(error: Exception) -> str:
+def place_of(error: Exception) -> str:
+    """Where an exception was raised: a name and a line, for a log."""
     trace = error.__traceback__
     place = "unknown"
     while trace is not None:

@@ -114,38 +114,51 @@ def seal(fields: Fields) -> dict[bytes, bytes]:
     """The same fields with the token replaced by its SHA-256, so that all else may be kept.
 
     An `auth` that is not a JSON object is replaced whole by its own hash: a token may be inside. So
-    is a `token` that a claim carries in its body by mistake.
+    is a token that came by mistake as a field of its own, or at the top of a body: no kind has one
+    there, so the message is refused all the same.
     """
     sealed = dict(fields)
-    auth = fields.get(b"auth")
-    if auth is not None:
-        sealed[b"auth"] = _seal_object(auth, accept_sealed=False)
-    if fields.get(b"kind", b"").startswith(b"lease.") and b'"token"' in fields.get(b"body", b""):
-        sealed[b"body"] = _seal_object(fields[b"body"], accept_sealed=True)
+    if b"auth" in sealed:
+        sealed[b"auth"] = _seal_auth(sealed[b"auth"])
+    for name in sealed.keys() - KNOWN:
+        if b"token" in name.lower():
+            sealed[name] = sha256(sealed[name]).hexdigest().encode()
+    body = sealed.get(b"body", b"")
+    if b'"token"' in body:
+        sealed[b"body"] = _seal_body(body)
     return sealed
 
 
-def _seal_object(text: bytes, *, accept_sealed: bool) -> bytes:
-    whole = orjson.dumps({"sha256": sha256(text).hexdigest()})
+def _seal_body(text: bytes) -> bytes:
+    try:
+        body = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+    if not isinstance(body, dict) or "token" not in body:
+        return text
+    token = body.pop("token")
+    body["token_hidden"] = token_sha256(token if isinstance(token, str) else repr(token))
+    return orjson.dumps(body)
+
+
+def _seal_auth(text: bytes) -> bytes:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
-        return whole
+        value = None
     if not isinstance(value, dict):
-        return whole
-    if "token_sha256" in value and not accept_sealed:
+        return orjson.dumps({"sha256": sha256(text).hexdigest()})
+    if "token_sha256" in value:
         # The hash is readable in the database, so it must never pass for the token.
         del value["token_sha256"]
         value["token_sha256_sent"] = True
     if "token" in value:
         token = value.pop("token")
-        name = "token_sha256" if isinstance(token, str) and not accept_sealed else "token_hidden"
-        value[name] = token_sha256(token if isinstance(token, str) else repr(token))
-    try:
-        return orjson.dumps(value)
-    except orjson.JSONEncodeError:
-        # orjson reads deeper nesting than it writes.
-        return whole
+        if isinstance(token, str):
+            value["token_sha256"] = token_sha256(token)
+        else:
+            value["token_hidden"] = token_sha256(repr(token))
+    return orjson.dumps(value)
 
 
 def decode(run: str, message_id: str, sealed: Fields) -> Decoded:
@@ -155,7 +168,7 @@ def decode(run: str, message_id: str, sealed: Fields) -> Decoded:
     kind_bytes = sealed.get(b"kind", b"")
     kind = kind_bytes.decode(errors="replace")[:100] or None
     body_text = sealed.get(b"body", b"")
-    known = Decoded(run, message_id, b"", producer, seq, kind)
+    known = Decoded(run, message_id, b"", producer, seq, kind, reply=_reply(sealed))
     body: Any = None
     try:
         newer = _check_envelope(run, sealed, producer, seq)
@@ -164,7 +177,7 @@ def decode(run: str, message_id: str, sealed: Fields) -> Decoded:
         body = parse_json(body_text)
         command = _check_body(kind or "", body, len(body_text))
         auth = _authority(sealed)
-        reply = _text_field(sealed, b"reply", _REPLY_CHARS_MAX)
+        _text_field(sealed, b"reply", _REPLY_CHARS_MAX)
         trace = _text_field(sealed, b"trace", _TRACE_CHARS_MAX)
     except JsonRefused as refused:
         reason, detail = refused.reason, "body"
@@ -176,7 +189,6 @@ def decode(run: str, message_id: str, sealed: Fields) -> Decoded:
             command=command,
             body=body,
             auth=auth,
-            reply=reply,
             trace=trace,
         )
     text = body_text if body is None else sorted_json(body)
@@ -202,6 +214,14 @@ def _text(fields: Fields, name: bytes, pattern: re.Pattern[str]) -> str | None:
     except UnicodeDecodeError:
         return None
     return text if pattern.fullmatch(text) else None
+
+
+def _reply(fields: Fields) -> str | None:
+    """Where the receipt goes, also that of a message which is refused for something else."""
+    try:
+        return _text_field(fields, b"reply", _REPLY_CHARS_MAX)
+    except _Refused:
+        return None
 
 
 def _text_field(fields: Fields, name: bytes, chars_max: int) -> str | None:

@@ -10,7 +10,7 @@ class Reason(StrEnum):
 
     sentence: str
 
-    def __new__(cls, code: str, sentence: str) -> Reason:
+    def __new__(cls, code: str, sentence: str = "") -> Reason:
         """A code is a text, with its sentence beside it."""
         member = str.__new__(cls, code)
         member._value_ = code

@@ -4,7 +4,7 @@ There are three, and a test runs in all of them unless it says otherwise:
 
     core    `decide` alone, on aggregates in memory, with all facts in memory; it can not be read
     file    the applier over a real SQLite file; aggregates are loaded anew for every batch
-    daemon  a real server and a real daemon (`DaemonWorld`)
+    daemon  a real Redis server and a real daemon, reached by plain XADD and ZADD
 
     def test_an_update_is_applied(world: World) -> None:
         world.create("run-1")
@@ -25,16 +25,23 @@ import pytest
 
 from producers.contract.commands import Auth
 from producers.contract.envelope import decode, encode, seal, token_sha256
-from writer.apply import Aggregates, Applier, Message, arrival_ms
+from producers.contract.keys import Keys
+from tests.support.servers import RealServer
+from tests.support.wait import poll
+from tests.support.workload import base_state, workflow
+from writer.apply import Aggregates, Applier, Message, arrival_ms, order_of
 from writer.core import outcome as core
 from writer.core.decide import RULES_VERSION, decide
 from writer.core.facts import Facts
 from writer.core.run import Run
+from writer.daemon import Daemon
 from writer.dialects import DIALECTS
+from writer.settings import WriterSettings
 from writer.store.partition import PartitionFile, partition_path
+from writer.store.reader import StateReader
 
 START_MS = 1_700_000_000_000
-"""When every world begins; `at` counts from here."""
+"""What `at` counts from. A world begins a second before, so that a test may well say `at=0`."""
 
 Kind = Literal["applied", "rejected", "duplicate", "held"]
 Fields = Mapping[bytes, bytes]
@@ -60,22 +67,8 @@ class Sent(NamedTuple):
     fields: Fields
 
 
-def applied(revision: int, segment: int = 0) -> Outcome:
-    """What an applied command ends as."""
-    return Outcome("applied", revision, segment)
-
-
-def rejected(reason: str) -> Outcome:
-    """What a refused command ends as, its detail aside: compare with `Outcome.bare`."""
-    return Outcome("rejected", reason=reason)
-
-
 DUPLICATE = Outcome("duplicate")
-
-
-def bare(outcome: Outcome) -> Outcome:
-    """The outcome without its detail."""
-    return outcome._replace(detail="")
+HELD = Outcome("held")
 
 
 class Host:
@@ -116,9 +109,11 @@ class World(ABC):
     """Sends messages and tells how each ended. Times (`at`) are ms after `START_MS`."""
 
     name: str
+    _besides: Fields = {}
+    """Fields of every message, beside those of its command."""
 
     def __init__(self) -> None:
-        self._now = 0
+        self._now = -1_000
         self._ids: dict[str, tuple[int, int]] = {}
         self._seqs: dict[tuple[str, str], int] = {}
 
@@ -149,6 +144,7 @@ class World(ABC):
         number = self._seqs.get((run, producer), 0) + 1 if seq is None else seq
         self._seqs[run, producer] = max(number, self._seqs.get((run, producer), 0))
         fields = encode(kind, body or {}, producer=producer, seq=number, auth=auth)
+        fields.update(self._besides)
         for name, value in (raw or {}).items():
             fields.pop(name, None)
             if value is not None:
@@ -178,9 +174,18 @@ class World(ABC):
         assert outcome.kind == "applied", f"{kind}: {outcome}"
         return outcome
 
+    def time(self) -> int:
+        """When the last message came, as `at` counts it."""
+        return self._now
+
+    def create(self, run: str, **body: Any) -> Outcome:
+        """Create a run of the pi dialect that has just started; `body` replaces its fields."""
+        usual = {"dialect": "pi_workflows", "definition": workflow(), "state": base_state(run)}
+        return self.must(run, "run.create", usual | body)
+
     def _next_id(self, run: str, at: int | None) -> str:
         self._now = self._now + 1 if at is None else at
-        ms, n = self._ids.get(run, (-1, 0))
+        ms, n = self._ids.get(run, (0, 0))
         place = (START_MS + self._now, n + 1 if START_MS + self._now == ms else 0)
         assert place > (ms, n), "a stream's ids only rise: take a later `at`"
         self._ids[run] = place
@@ -217,21 +222,38 @@ class CoreWorld(World):
 
 
 class StoredWorld(World):
-    """A world whose data lies in SQLite files."""
+    """A world whose data lies in the SQLite file of its only partition."""
 
-    data: Path
-    partitions: int
+    def __init__(self, data: Path) -> None:
+        super().__init__()
+        self.data = data
+        self.reader = StateReader(data)
+
+    def close(self) -> None:
+        """End it; its data stays."""
+        self.reader.close()
+
+    def state(self, run: str, revision: int | None = None) -> Any:
+        """The run's state document; it must exist."""
+        state = self.reader.state(run, revision)
+        assert state is not None, f"{run} has no revision {revision}"
+        return state
+
+    def types(self, run: str) -> list[str]:
+        """Types of the run's trace, by revision."""
+        return [event["type"] for event in self.events(run)]
 
     def rows(self, query: str, *bindings: Any) -> list[dict[str, Any]]:
-        """Rows of the (first) partition file, as a reader of SQLite would get them."""
+        """Rows of the partition file, as a reader of SQLite would get them."""
         connection = apsw.Connection(
             str(partition_path(self.data, 0)), flags=apsw.SQLITE_OPEN_READONLY
         )
         try:
             found = connection.execute(query, bindings)
-            rows = found.fetchall()
-            names = [column[0] for column in found.description] if rows else []
-            return [dict(zip(names, row, strict=True)) for row in rows]
+            return [
+                {column[0]: value for column, value in zip(found.description, row, strict=True)}
+                for row in found
+            ]
         finally:
             connection.close()
 
@@ -264,9 +286,7 @@ class FileWorld(StoredWorld):
     name = "file"
 
     def __init__(self, data: Path, *, synchronous: str = "NORMAL") -> None:
-        super().__init__()
-        self.data = data
-        self.partitions = 1
+        super().__init__(data)
         self.file = PartitionFile.open(
             partition_path(data, 0),
             partition=0,
@@ -296,11 +316,94 @@ class FileWorld(StoredWorld):
         return [ended.get((message.run, message.id), HELD) for message in batch]
 
     def close(self) -> None:
-        """Close the file."""
         self.file.close()
+        super().close()
 
 
-HELD = Outcome("held")
+class DaemonWorld(StoredWorld):
+    """A real server and a real daemon. Messages bring their ids, so lease times are exact here too."""
+
+    name = "daemon"
+    _besides = {b"reply": b"world"}
+
+    def __init__(self, data: Path, server: RealServer) -> None:
+        super().__init__(data)
+        self.lines: list[str] = []
+        self.keys = Keys("world")
+        self.client = server.client()
+        settings = WriterSettings(
+            data=data, redis=server.url, prefix="world", partitions=1, synchronous="NORMAL"
+        )
+        self.daemon = Daemon(settings, server.url, self)
+        self.daemon.start()
+        self._unsettled: list[Sent] = []
+
+    def info(self, event: str, **fields: Any) -> None:
+        """The daemon's log."""
+        self.lines.append(f"{event} {fields}")
+
+    warning = info
+
+    def _deliver(self, message: Sent) -> None:
+        fields: Any = dict(message.fields)
+        stream = self.keys.run(0, message.run)
+        self.client.xadd(stream, fields, id=message.id)
+        self.client.zadd(self.keys.ready(0), {message.run: 0}, lt=True)
+        self._unsettled.append(message)
+
+    def settle(self) -> list[Outcome]:
+        batch = self._unsettled
+        ended = poll(lambda: self._ended(batch), 20.0, f"{len(batch)} messages to be settled")
+        self._unsettled = [
+            message for message, outcome in zip(batch, ended, strict=True) if outcome == HELD
+        ]
+        return ended
+
+    def _ended(self, batch: Sequence[Sent]) -> list[Outcome]:
+        """How each ended; nothing before all have."""
+        receipts = self._receipts()
+        found = []
+        for message in batch:
+            outcome = receipts.get((message.run, message.id)) or self._found(message)
+            if outcome is None:
+                return []
+            found.append(outcome)
+        return found
+
+    def _receipts(self) -> dict[tuple[str, str], Outcome]:
+        reply: Any = self.client.xrange(self.keys.reply(0, "world"))
+        receipts = {}
+        for _, pairs in reply:
+            told = {name.decode(): value.decode() for name, value in pairs.items()}
+            receipts[told["run"], told["message_id"]] = Outcome(
+                told["outcome"],
+                int(told.get("revision", 0)),
+                int(told.get("segment", 0)),
+                told.get("reason"),
+                told.get("detail", ""),
+            )
+        return receipts
+
+    def _found(self, message: Sent) -> Outcome | None:
+        """How a message ended that gets no receipt: its envelope is broken, or its run waits."""
+        run = self.reader.run(message.run)
+        if run is None:
+            return None
+        waits = run["quarantine"]
+        if waits and order_of(message.id) >= order_of(waits["message_id"]):
+            return HELD
+        told = self.reader.outcome(message.run, message.id)
+        if told is None or told["outcome"] != "rejected":
+            return None
+        return Outcome("rejected", reason=told["reason"], detail=told["detail"])
+
+    def close(self) -> None:
+        self.daemon.stop()
+        # A mark ends the loop's sleep.
+        self.client.zadd(self.keys.ready(0), {"wake-up": 0})
+        self.daemon.wait()
+        self.client.close()
+        super().close()
 
 
 def told(outcome: core.Outcome) -> Outcome:
@@ -317,30 +420,32 @@ def told(outcome: core.Outcome) -> Outcome:
     raise AssertionError(outcome)
 
 
-@pytest.fixture(params=["core", "file"])
+CORE, FILE = "core", "file"
+DAEMON = pytest.param("daemon", marks=pytest.mark.server)
+
+
+@pytest.fixture(params=[CORE, FILE, DAEMON])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    """Each of the worlds."""
-    yield from _made(request.param, tmp_path)
+    """Each of the three worlds."""
+    yield from _made(request, tmp_path)
 
 
-@pytest.fixture(params=["file"])
+@pytest.fixture(params=[FILE, DAEMON])
 def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    """Each of the worlds that can be read."""
-    yield from _made(request.param, tmp_path)
+    """Each of the two worlds that can be read."""
+    yield from _made(request, tmp_path)
 
 
-def _made(name: str, data: Path) -> Iterator[World]:
-    if name == "core":
+def _made(request: pytest.FixtureRequest, data: Path) -> Iterator[World]:
+    if request.param == CORE:
         yield CoreWorld()
         return
-    world = FileWorld(data)
+    world: StoredWorld
+    if request.param == FILE:
+        world = FileWorld(data)
+    else:
+        world = DaemonWorld(data, request.getfixturevalue("redis_server"))
     try:
         yield world
     finally:
         world.close()
-
-
-def in_order(outcomes: Sequence[Outcome]) -> list[int]:
-    """The revisions of outcomes that must all be applied."""
-    assert all(outcome.kind == "applied" for outcome in outcomes), outcomes
-    return [outcome.revision for outcome in outcomes]

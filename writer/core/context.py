@@ -139,6 +139,8 @@ class Context:
             head.finished_at,
         ) = projection
         head.title = title if title is not None else head.title
+        # What has left the queue by itself was taken: nobody may adopt it any more.
+        head.reserved = head.reserved and head.status == "queued"
         if head.status != before:
             self._decide_effects()
 

@@ -20,7 +20,7 @@ from producers.contract.commands import (
 from producers.contract.jsontext import sorted_json
 from producers.contract.reasons import Reason
 from writer.core.context import Context, text
-from writer.core.definition import definition_digest
+from writer.core.definition import canonical_definition, definition_digest
 from writer.core.outcome import Applied, Duplicate, Refusal
 from writer.core.parts import change, document
 from writer.core.rows import DefinitionRow
@@ -35,7 +35,7 @@ def create(context: Context, command: CreateRun) -> Applied | Duplicate:
     run = context.run
     head = run.head
     command = context.dialects[command.dialect].check_create(command, run.run_id)
-    content = _content(command)
+    content = _content(context, command)
     if head is not None and not (head.reserved and command.status is None):
         if head.create_digest == content:
             return Duplicate()
@@ -58,7 +58,7 @@ def create(context: Context, command: CreateRun) -> Applied | Duplicate:
         parent_run=command.parent.run if command.parent else None,
         parent_relation=command.parent.relation if command.parent else None,
         title=command.title,
-        tags=None if command.tags is None else text(command.tags),
+        tags=_tags(command.tags),
         retention_seconds=command.retention_seconds,
         effects=None if command.effects is None else text(sorted(set(command.effects))),
         input=None if "input" not in command.model_fields_set else text(command.input),
@@ -68,8 +68,9 @@ def create(context: Context, command: CreateRun) -> Applied | Duplicate:
     except Refusal:
         run.head = None
         raise
-    if digest is not None:
-        context.rows.append(DefinitionRow(digest, text(command.definition), context.arrival))
+    if digest is not None and command.definition is not None:
+        canonical = canonical_definition(command.definition).decode()
+        context.rows.append(DefinitionRow(digest, canonical, context.arrival))
     digest_of_state = run.head.state_digest.to_bytes(32)
     return context.revise_run(
         context.event_type("run.create"),
@@ -78,14 +79,28 @@ def create(context: Context, command: CreateRun) -> Applied | Duplicate:
     )
 
 
-def _content(command: CreateRun) -> bytes:
+def _tags(tags: dict[str, str] | None) -> str | None:
+    return None if tags is None else text(dict(sorted(tags.items())))
+
+
+def _content(context: Context, command: CreateRun) -> bytes:
+    """What two creates are compared by: all that they name, less what the writer stamps."""
     named = {name: value for name, value in command.model_dump().items() if value is not None}
+    if command.state is not None:
+        dialect = context.dialects[command.dialect]
+        named["state"] = dialect.enter(command.state, context.run.run_id)
+    if command.effects is not None:
+        named["effects"] = sorted(set(command.effects))
     return sha256(sorted_json(named)).digest()
 
 
 def _first_state(context: Context, command: CreateRun, *, projecting_effects: bool) -> None:
     run, head, dialect = context.run, context.head, context.dialect
-    state = dialect.enter(command.state or {}, run.run_id)
+    given = command.state
+    if given is None:
+        # Adopting without a state keeps the one that was reserved.
+        given = document(run.state) if run.state is not None else {}
+    state = dialect.enter(given, run.run_id)
     projection = dialect.project(state, head, context.arrival)
     if head.reserved:
         projection = projection._replace(status="queued", finished_at=None)
@@ -108,11 +123,11 @@ def _adopt(context: Context, command: CreateRun, content: bytes, digest: bytes |
         raise Refusal(Reason.RUN_CONFLICT, "dialect")
     if head.definition_digest != digest:
         raise Refusal(Reason.DEFINITION_CONFLICT)
-    head.reserved = False
+    head.reserved, head.status = False, "running"
     try:
         _first_state(context, command, projecting_effects=True)
     except Refusal:
-        head.reserved = True
+        head.reserved, head.status = True, "queued"
         raise
     head.create_digest = content
     return context.revise_run(
@@ -204,12 +219,11 @@ def _interrupt_attempts(context: Context) -> None:
 def annotate(context: Context, command: Annotate) -> Applied | Duplicate:
     """Change what is named; with nothing new in it, it is a duplicate."""
     head, named = context.head, command.model_fields_set
-    tags = None if command.tags is None else text(dict(sorted(command.tags.items())))
     new = {
         name: value
         for name, value in (
             ("title", command.title),
-            ("tags", tags),
+            ("tags", _tags(command.tags)),
             ("test_case_status", command.test_case_status),
         )
         if name in named and getattr(head, name) != value

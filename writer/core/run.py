@@ -191,7 +191,8 @@ class Changed:
 class Run:
     """A run's stream and what became of it. `run_key` is the store's name for it, nothing else's.
 
-    `skips` and `breaks` are operator acts, by (incarnation, message id): see `core.acts`.
+    `skips`, `breaks` and `drops` (with the time, ms) are operator acts, by (incarnation, message
+    id): see `core.acts`.
     """
 
     run_key: int
@@ -208,6 +209,7 @@ class Run:
     effects: dict[str, Effect] = field(default_factory=dict)
     skips: set[tuple[int, str]] = field(default_factory=set)
     breaks: set[tuple[int, str]] = field(default_factory=set)
+    drops: dict[tuple[int, str], int] = field(default_factory=dict)
     changed: Changed = field(default_factory=Changed)
     stored: bool = False
 

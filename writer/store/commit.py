@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import apsw
 
@@ -21,6 +21,7 @@ from writer.core.rows import (
 from writer.core.run import Changed, Run
 from writer.errors import Fenced
 from writer.store.database import transaction
+from writer.store.heads import ORDER, changed_rows
 from writer.store.queries import named
 
 QUERIES = named("commit.sql")
@@ -66,6 +67,7 @@ class RejectionRow(NamedTuple):
     fields_sha256: bytes
     body_hash: bytes
     recorded_at: int
+    dropped_at: int | None = None
 
 
 class QuarantineRow(NamedTuple):
@@ -93,6 +95,15 @@ class ActRow(NamedTuple):
     recorded_at: int
 
 
+class DropRow(NamedTuple):
+    """A refused message whose bytes are to go. `dropped_at` in ms."""
+
+    dropped_at: int
+    run_key: int
+    incarnation: int
+    message_id: str
+
+
 @dataclass(slots=True)
 class Batch:
     """What one commit writes. `rows` and `rejections` are in the order of their messages by run."""
@@ -102,6 +113,7 @@ class Batch:
     rejections: list[RejectionRow] = field(default_factory=list)
     quarantines: list[QuarantineRow] = field(default_factory=list)
     acts: list[ActRow] = field(default_factory=list)
+    drops: list[DropRow] = field(default_factory=list)
     messages: int = 0
     archived: str | None = None
     control_cursor: str | None = None
@@ -187,151 +199,10 @@ def _insert(connection: apsw.Connection, batch: Batch) -> int:
 
 def _put(connection: apsw.Connection, runs: Iterable[Run]) -> None:
     """Write what the batch changed in its aggregates, a statement a table."""
-    tables: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
-    for run in runs:
-        _rows_of(run, tables)
-    for query in (
-        "put_cursor",
-        "put_producer",
-        "delete_gaps",
-        "insert_gap",
-        "put_run",
-        "put_lease",
-        "put_segment",
-        "put_attempt",
-        "put_effect",
-    ):
-        if tables[query]:
-            connection.executemany(QUERIES[query], tables[query])
-
-
-def _rows_of(run: Run, tables: dict[str, list[tuple[Any, ...]]]) -> None:
-    key, changed, cursor = run.run_key, run.changed, run.cursor
-    tables["put_cursor"].append(
-        (
-            key,
-            run.run_id,
-            cursor.incarnation,
-            cursor.message_id,
-            cursor.applied,
-            cursor.duplicates,
-            cursor.rejected,
-        )
-    )
-    for known in changed.producers.values():
-        tables["put_producer"].append(
-            (key, known.no, known.producer, known.last, known.state_seq, known.lease_seq)
-        )
-        if known.gaps or known.had_gaps:
-            tables["delete_gaps"].append((key, known.no))
-            tables["insert_gap"].extend((key, known.no, *gap) for gap in known.gaps)
-            known.had_gaps = bool(known.gaps)
-    if changed.head and run.head is not None:
-        tables["put_run"].append(_head_row(run))
-    if changed.lease and run.lease is not None:
-        lease = run.lease
-        tables["put_lease"].append(
-            (
-                key,
-                lease.generation,
-                lease.owner_type,
-                lease.owner_id,
-                lease.token_sha256,
-                lease.lease_ms,
-                lease.acquired_at,
-                lease.renewed_at,
-                lease.expires_at,
-                lease.released_at,
-            )
-        )
-    for segment in changed.segments.values():
-        tables["put_segment"].append(
-            (
-                key,
-                segment.no,
-                segment.capture_key,
-                segment.session,
-                segment.binding,
-                *(segment.bound_by or (None, None, None, None)),
-                segment.producer_no,
-                segment.created_at,
-                segment.reclaimed,
-                segment.status,
-                segment.revision,
-                segment.entry_count,
-                segment.event_count,
-                segment.captured,
-                segment.failure,
-                segment.finished_at,
-            )
-        )
-    for attempt in changed.attempts.values():
-        tables["put_attempt"].append(
-            (
-                key,
-                attempt.attempt_id,
-                attempt.node_id,
-                attempt.number,
-                attempt.node_type,
-                attempt.status,
-                attempt.outcome,
-                attempt.step,
-                attempt.started_at,
-                attempt.finished_at,
-                attempt.revision,
-            )
-        )
-    for effect in changed.effects.values():
-        tables["put_effect"].append(
-            (
-                key,
-                effect.effect_id,
-                effect.kind,
-                effect.occurrence,
-                effect.revision,
-                effect.created_at,
-                effect.status,
-                effect.result,
-                effect.error,
-                effect.settled_at,
-            )
-        )
-
-
-def _head_row(run: Run) -> tuple[Any, ...]:
-    head = run.head
-    assert head is not None
-    return (
-        run.run_key,
-        run.run_id,
-        head.dialect,
-        head.created_at,
-        head.updated_at,
-        head.status,
-        head.create_digest,
-        head.reserved,
-        head.workflow,
-        head.definition_digest,
-        head.source_type,
-        head.source_ref,
-        head.source_revision,
-        head.parent_run,
-        head.parent_relation,
-        head.title,
-        head.tags,
-        head.test_case_status,
-        head.retention_seconds,
-        head.effects,
-        head.input,
-        head.status_detail,
-        head.current_node,
-        head.current_attempt,
-        head.error,
-        head.finished_at,
-        head.revision,
-        head.state_revision,
-        head.state_digest.to_bytes(32),
-    )
+    rows = changed_rows(runs)
+    for query in ORDER:
+        if query in rows:
+            connection.executemany(QUERIES[query], rows[query])
 
 
 def _put_acts(connection: apsw.Connection, batch: Batch) -> None:
@@ -339,6 +210,8 @@ def _put_acts(connection: apsw.Connection, batch: Batch) -> None:
         connection.executemany(QUERIES["insert_act"], batch.acts)
         freed = [(act.run_id,) for act in batch.acts if act.act in FREES and act.outcome == "done"]
         connection.executemany(QUERIES["delete_quarantine"], freed)
+    if batch.drops:
+        connection.executemany(QUERIES["drop_rejection"], batch.drops)
     if batch.control_cursor is not None:
         connection.execute(QUERIES["set_control_cursor"], (batch.control_cursor,))
     if batch.quarantines:
@@ -347,8 +220,10 @@ def _put_acts(connection: apsw.Connection, batch: Batch) -> None:
 
 def _record(connection: apsw.Connection, batch: Batch, epoch: int, events: int) -> int:
     last = connection.execute(QUERIES["last_event_seq"]).fetchone()
+    unarchived = batch.messages if batch.archived is None else 0
     connection.execute(
-        QUERIES["record_commit"], (batch.messages, events, last[0] if last else 0, epoch)
+        QUERIES["record_commit"],
+        (batch.messages, events, last[0] if last else 0, epoch, unarchived),
     )
     raised = connection.execute(QUERIES["raise_commit_seq"], (batch.archived,))
     (commit_seq,) = raised.fetchall()[0]

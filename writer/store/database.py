@@ -6,9 +6,10 @@ one that imports it.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
@@ -52,7 +53,9 @@ def translated(path: Path) -> AbstractContextManager[None]:
     return errors.translated(path.name)
 
 
-def open_writer(path: Path, *, synchronous: str = "FULL") -> apsw.Connection:
+def open_writer(
+    path: Path, *, synchronous: str = "FULL", busy_ms: int = BUSY_MS
+) -> apsw.Connection:
     """A connection that may write, its schema brought up to date.
 
     Raises FileTooNew before anything is written, FileCorrupt, StoreUnavailable.
@@ -62,7 +65,7 @@ def open_writer(path: Path, *, synchronous: str = "FULL") -> apsw.Connection:
             _check_readable(path)
         _make_private(path)
         connection = apsw.Connection(str(path))
-        connection.set_busy_timeout(BUSY_MS)
+        connection.set_busy_timeout(busy_ms)
         for pragma in (
             f"page_size = {PAGE_BYTES}",
             "journal_mode = WAL",
@@ -80,9 +83,10 @@ def open_writer(path: Path, *, synchronous: str = "FULL") -> apsw.Connection:
 def _make_private(path: Path) -> None:
     """Create the file before SQLite does, and not for everyone: transcripts are inside.
 
-    Its WAL gets the same mode. A group may read, for dashboards, where the umask lets it.
+    Its WAL gets the same mode. A group may read, for dashboards, where the umask lets it. Where it
+    can not be created, SQLite says why.
     """
-    with suppress(FileExistsError):
+    with suppress(OSError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE))
 
 

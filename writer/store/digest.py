@@ -18,6 +18,7 @@ from hashlib import sha256
 import apsw
 from orjson import dumps
 
+from writer.core.parts import PartsCorrupt
 from writer.core.parts import digest as parts_digest
 from writer.store.load import load_state
 from writer.store.queries import named
@@ -85,5 +86,12 @@ def verify_states(connection: apsw.Connection, run_key: int) -> list[int]:
     return [
         revision
         for revision, expected in connection.execute(QUERIES["digested"], (run_key,))
-        if parts_digest(load_state(connection, run_key, revision)).to_bytes(32) != expected
+        if _state_digest(connection, run_key, revision) != expected
     ]
+
+
+def _state_digest(connection: apsw.Connection, run_key: int, revision: int) -> bytes | None:
+    try:
+        return parts_digest(load_state(connection, run_key, revision)).to_bytes(32)
+    except PartsCorrupt:
+        return None

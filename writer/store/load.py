@@ -8,6 +8,7 @@ import apsw
 import orjson
 
 from producers.contract.envelope import Authority
+from writer.core.acts import acted_at
 from writer.core.facts import Facts, Wanted, document_hash
 from writer.core.parts import Node, build
 from writer.core.run import (
@@ -53,8 +54,18 @@ def load_run(connection: apsw.Connection, run_id: str) -> Run | None:
 
 def load_acts(connection: apsw.Connection, run: Run) -> None:
     """The operator acts by which the run's messages are decided."""
-    for act, incarnation, message_id in _all(connection, "acts", run.run_id):
-        (run.skips if act == "skip" else run.breaks).add((incarnation, message_id))
+    for act, incarnation, message_id, control_id in _all(connection, "acts", run.run_id):
+        place = (incarnation, message_id)
+        if act == "drop":
+            run.drops[place] = acted_at(control_id)
+        else:
+            (run.skips if act == "skip" else run.breaks).add(place)
+
+
+def is_kept(connection: apsw.Connection, run: Run, place: tuple[int, str]) -> bool | None:
+    """Whether a refused message is kept still; None if none was refused there."""
+    row = _one(connection, "rejection_kept", run.run_key, *place)
+    return None if row is None else bool(row[0])
 
 
 def _load_created(connection: apsw.Connection, run: Run, row: tuple[Any, ...]) -> None:
@@ -90,8 +101,7 @@ def _load_created(connection: apsw.Connection, run: Run, row: tuple[Any, ...]) -
 
 def load_state(connection: apsw.Connection, run_key: int, revision: int) -> Node:
     """The state's parts as of a revision."""
-    rows = _all(connection, "state", run_key, revision)
-    return build((pointer, shape, value) for pointer, shape, value, _ in rows if value is not None)
+    return build(_all(connection, "state", run_key, revision))
 
 
 def load_facts(connection: apsw.Connection, run: Run, wanted: Wanted) -> Facts:

@@ -11,9 +11,16 @@ from writer.core.facts import Facts, Wanted
 from writer.core.run import Run
 from writer.errors import Misconfigured
 from writer.store import commit as commits
-from writer.store.database import migrate, open_reader, open_writer, transaction, translated
+from writer.store.database import (
+    BUSY_MS,
+    migrate,
+    open_reader,
+    open_writer,
+    transaction,
+    translated,
+)
 from writer.store.load import QUERIES as LOAD
-from writer.store.load import load_acts, load_facts, load_run
+from writer.store.load import is_kept, load_acts, load_facts, load_run
 
 
 class Identity(NamedTuple):
@@ -62,13 +69,14 @@ class PartitionFile:
         lineage: str,
         now: int,
         synchronous: str = "FULL",
+        busy_ms: int = BUSY_MS,
     ) -> PartitionFile:
         """Open or create a file; `lineage` (a new random id) names it if it is new. `now` in ms.
 
         Raises Misconfigured if it is another partition's, FileTooNew, FileCorrupt,
         StoreUnavailable.
         """
-        connection = open_writer(path, synchronous=synchronous)
+        connection = open_writer(path, synchronous=synchronous, busy_ms=busy_ms)
         migrate(path, connection, now)
         file = cls(path, connection)
         with translated(path):
@@ -122,6 +130,13 @@ class PartitionFile:
         with translated(self.path):
             return load_facts(self._connection, run, wanted)
 
+    def is_kept(self, run: Run, place: tuple[int, str]) -> bool | None:
+        """Whether the bytes of a message refused at (incarnation, id) are kept; None if it was
+        not refused.
+        """
+        with translated(self.path):
+            return is_kept(self._connection, run, place)
+
     def quarantined(self) -> dict[str, Quarantine]:
         """Runs that wait, by id."""
         with translated(self.path):
@@ -140,10 +155,24 @@ class PartitionFile:
             self.commit_seq = commits.commit(self._connection, batch, self.epoch, hook)
         return self.commit_seq
 
-    def checkpoint(self) -> None:
-        """Move what the WAL holds into the file, as far as readers allow."""
+    def original(self, run_id: str, producer: str, seq: int) -> dict[str, str | int]:
+        """What a sequence came to when it was settled first; empty where no row tells."""
         with translated(self.path):
-            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            row = self._connection.execute(
+                LOAD["original_event"], (run_id, producer, seq)
+            ).fetchone()
+            if row is not None:
+                return {"original": "applied", "revision": row[0], "segment": row[1]}
+            row = self._connection.execute(
+                LOAD["original_rejection"], (run_id, producer, seq)
+            ).fetchone()
+        return {} if row is None else {"original": "rejected", "reason": row[0]}
+
+    def sync(self) -> bool:
+        """Make all commits so far survive a power cut; whether that was possible just now."""
+        with translated(self.path):
+            left, done = self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        return left == done
 
     def close(self) -> None:
         """Close the file; what was not committed is gone."""

@@ -23,7 +23,7 @@ import orjson
 import zstandard
 
 from producers.contract.envelope import fields_of, fields_text
-from writer.errors import StoreUnavailable
+from writer.errors import FileCorrupt, StoreUnavailable
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 LEVEL = 3
@@ -219,12 +219,18 @@ def read_archive(
                 yield records, acts, Position(segment.epoch, segment.number, end)
 
 
-class ArchiveDamaged(ValueError):
+class ArchiveDamaged(FileCorrupt):
     """A sealed segment can not be read to its end."""
 
 
 def _frames(segment: Segment, begin: int) -> Iterator[tuple[bytes, int]]:
-    data = memoryview(segment.path.read_bytes())
+    try:
+        data = memoryview(segment.path.read_bytes())
+    except FileNotFoundError:
+        if segment.sealed:
+            raise
+        # Its writer has sealed it since it was listed.
+        data = memoryview(segment.path.with_suffix("").read_bytes())
     place = begin
     decompress = zstandard.ZstdDecompressor().decompress
     while place < len(data):
@@ -237,10 +243,49 @@ def _frames(segment: Segment, begin: int) -> Iterator[tuple[bytes, int]]:
             payload = None
         if payload is None:
             if segment.sealed:
-                raise ArchiveDamaged(f"{segment.path.name} is damaged at byte {place}")
+                raise ArchiveDamaged(
+                    f"archive {segment.path.parent.name}/{segment.path.name} is damaged at byte "
+                    f"{place}",
+                    hint="put an intact copy of the segment back; see docs/recovery.md",
+                )
             return
         place = end
         yield payload, place
+
+
+def segment_size(segment: Segment) -> int:
+    """Bytes of a segment so far; 0 for one that is gone."""
+    for path in (segment.path, segment.path.with_suffix("")):
+        try:
+            return path.stat().st_size
+        except FileNotFoundError:
+            continue
+    return 0
+
+
+def about(folder: Path) -> dict[str, Any] | None:
+    """What the first segment says of its partition: partition, partitions, rules, epoch; None
+    without one.
+    """
+    for segment in segments(folder):
+        for payload, _ in _frames(segment, 0):
+            told: dict[str, Any] = orjson.loads(payload)
+            return told
+    return None
+
+
+def missing(folder: Path, upto: Position) -> str | None:
+    """The first segment that should be here and is not, of those that a file at a position has
+    applied; None if all are. What expired is not missing: see `reaches_back_to`.
+    """
+    present = {segment[:2] for segment in segments(folder)}
+    if upto.offset and upto[:2] not in present:
+        return f"e{upto.epoch:08d}-{upto.number:06d}"
+    for epoch, number in sorted(present):
+        later = any(epoch == other and number < last for other, last in present)
+        if later and (epoch, number + 1) not in present:
+            return f"e{epoch:08d}-{number + 1:06d}"
+    return None
 
 
 def expire(folder: Path, before_ms: int) -> int:

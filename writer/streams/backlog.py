@@ -13,7 +13,7 @@ from writer.streams.link import lua, text, translated
 from writer.streams.sweep import STEP
 
 LEAP_MS = 60_000
-"""A stream whose last id is further ahead of the server's time was written by a clock that leapt."""
+"""A stream whose last id is further ahead of the server's time: its clock has leapt."""
 NAMED_MAX = 1_000
 """How many runs are named; all are counted."""
 SCANNED = 50
@@ -41,7 +41,7 @@ def backlog(client: redis.Redis, keys: Keys, partition: int, cursors: Cursors) -
         seconds, micros = client.time()
     now = int(seconds) * 1000 + int(micros) // 1000
     script = client.register_script(lua("behind.lua"))
-    for runs in _streams(client, keys, partition):
+    for runs in streams(client, keys, partition):
         settled = cursors(runs)
         places = [settled.get(run, "0-0") for run in runs]
         with translated():
@@ -81,9 +81,7 @@ def existing(
     return frozenset(run for run, reply in zip(runs, replies, strict=True) if reply)
 
 
-def last_sequence(
-    client: redis.Redis, keys: Keys, partitions: int, run: str, producer: str
-) -> int:
+def last_sequence(client: redis.Redis, keys: Keys, partitions: int, run: str, producer: str) -> int:
     """The highest sequence of a producer that still waits in a run's stream; 0 if there is none.
 
     Looks from the end for the producer's last message, since its sequences rise.
@@ -102,7 +100,8 @@ def last_sequence(
             return 0
 
 
-def _streams(client: redis.Redis, keys: Keys, partition: int) -> Iterator[list[str]]:
+def streams(client: redis.Redis, keys: Keys, partition: int) -> Iterator[list[str]]:
+    """Runs that have a stream in a partition, in small steps. Raises RedisUnavailable."""
     prefix = keys.run_prefix(partition)
     place: Any = 0
     while True:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from producers.contract.keys import Keys
-from writer.clock import monotonic
+from writer.clock import SYSTEM, Clock
 from writer.streams.link import Client, text, translated
 
-ACTS = ("skip", "resume", "break")
+ACTS = ("skip", "resume", "break", "drop", "redrive")
 ACTS_MAX = 10_000
 READ_MAX = 100
 OPERATOR_CHARS_MAX = 100
@@ -53,20 +53,28 @@ def _order(message_id: str) -> tuple[int, int]:
 class Control:
     """Reads a partition's control stream from a cursor that SQLite keeps."""
 
-    def __init__(self, client: Client, keys: Keys, partition: int, cursor: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        keys: Keys,
+        partition: int,
+        cursor: str,
+        clock: Clock = SYSTEM,
+    ) -> None:
         self.cursor = cursor
         self._client = client
         self._key = keys.control(partition)
         self._look_at = 0.0
+        self._clock = clock
 
     def read(self) -> list[Asked]:
         """What was asked since; looks at most twice a second. Moves `cursor` past what it returns.
 
         What is no act of ours is passed over: nothing depends on it.
         """
-        if monotonic() < self._look_at:
+        if self._clock.monotonic() < self._look_at:
             return []
-        self._look_at = monotonic() + LOOK_EVERY_S
+        self._look_at = self._clock.monotonic() + LOOK_EVERY_S
         with translated():
             last: Any = self._client.xrevrange(self._key, count=1)
             if not last or text(last[0][0]) == self.cursor:

@@ -16,7 +16,7 @@ from typing import Any
 import redis
 
 from producers.contract.keys import Keys
-from writer.clock import monotonic
+from writer.clock import SYSTEM, Clock
 from writer.errors import Fenced, PartitionTaken
 from writer.streams.link import lua, text, translated
 
@@ -70,6 +70,7 @@ class Ownership:
     partition: int
     writer: str
     ttl_ms: int
+    clock: Clock = SYSTEM
     _trusted_until: float = 0.0
     _renew_at: float = 0.0
     _own: Any = field(init=False)
@@ -92,7 +93,7 @@ class Ownership:
 
     def keep(self) -> None:
         """Renew when it is time to. Raises Fenced if the partition is another's by now."""
-        if monotonic() < self._renew_at:
+        if self.clock.monotonic() < self._renew_at:
             return
         owner = self._ask("")
         if owner != self.writer:
@@ -104,7 +105,7 @@ class Ownership:
     @property
     def trusted(self) -> bool:
         """Whether the lease surely still holds."""
-        return monotonic() < self._trusted_until
+        return self.clock.monotonic() < self._trusted_until
 
     def distrust(self) -> None:
         """Ask Redis again before anything else."""
@@ -116,7 +117,7 @@ class Ownership:
             self._disown(keys=[self.keys.owner(self.partition)], args=[self.writer])
 
     def _ask(self, replaced: str) -> str:
-        asked = monotonic()
+        asked = self.clock.monotonic()
         with translated():
             owner = text(
                 self._own(
@@ -136,6 +137,9 @@ def _is_dead(owner: str) -> bool:
     pid = rest.partition(":")[0]
     if host != socket.gethostname() or not pid.isdigit():
         return False
+    if int(pid) == os.getpid() == 1:
+        # A former process of this pid, in a container whose every process is the first.
+        return True
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:

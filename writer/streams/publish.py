@@ -1,4 +1,4 @@
-"""Sending messages as any host may: XADD, then a mark. For the command line, which judges nothing."""
+"""Sending messages as any host may: XADD, then a mark. For the command line, which judges none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RETRY_S = 0.2
 
 
 class Outgoing(NamedTuple):
-    """A message that is to be sent: its run, and its stream fields, of which there is one at least."""
+    """A message that is to be sent: its run, and its stream fields, one at least."""
 
     run: str
     fields: Mapping[bytes, bytes]
@@ -47,9 +47,9 @@ class Publisher:
     def publish(self, items: Sequence[Outgoing], patience_s: float = PATIENCE_S) -> list[str]:
         """Append messages, each run's in this order; returns their ids.
 
-        A partition's are sent in one transaction, so that a Redis that is full takes all or none of
-        them: no later command overtakes an earlier one. Tried again for `patience_s`, under the same
-        sequences, so what arrived unseen is a duplicate. Raises RedisUnavailable after that.
+        A partition's are sent in one transaction, so that a Redis that is full takes all or none
+        of them: no later command overtakes an earlier one. Tried again for `patience_s`, under the
+        same sequences, so what arrived unseen is a duplicate. Raises RedisUnavailable after that.
         """
         ids = [""] * len(items)
         by_partition: dict[int, list[int]] = {}

@@ -12,6 +12,8 @@ from producers.contract.envelope import seal
 from producers.contract.keys import Keys
 from writer.streams.link import BLOCK_MS_MAX, lua, text, translated
 
+NO_STREAM = -1
+"""What the script says of a key of another type: it is not ours, and its mark is dropped."""
 LOOK_BACK_PAGE = 100
 LOOK_BACK_PAGES_MAX = 100
 
@@ -90,6 +92,8 @@ class Reader:
             for message_id, pairs in messages:
                 fields = dict(zip(pairs[::2], pairs[1::2], strict=True))
                 items.append(Item(run, text(message_id), seal(fields)))
+            if rest == NO_STREAM:
+                continue
             if rest:
                 more.append(run)
             elif not messages:
@@ -132,7 +136,7 @@ class Reader:
         for run, reply in zip(runs, replies, strict=True):
             if isinstance(reply, dict):
                 found[run] = StreamState(text(reply["last-generated-id"]), int(reply["length"]))
-            elif isinstance(reply, Exception) and "no such key" not in str(reply):
+            elif isinstance(reply, Exception) and not _is_absent(reply):
                 with translated():
                     raise reply
         return found
@@ -142,3 +146,8 @@ class Reader:
         if runs:
             with translated():
                 self._mark(keys=[self.keys.ready(self.partition)], args=[now, *runs])
+
+
+def _is_absent(error: Exception) -> bool:
+    """Whether a key is not there, or holds something that is no stream."""
+    return "no such key" in str(error) or "WRONGTYPE" in str(error)

@@ -28,8 +28,12 @@ INSERT INTO session_events (run_key, segment, seq, event, recorded_at) VALUES (?
 
 -- :name insert_rejection
 INSERT INTO rejections (run_key, incarnation, message_id, kind, producer, producer_seq, reason,
-  detail, fields, head, fields_bytes, fields_sha256, body_hash, recorded_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  detail, fields, head, fields_bytes, fields_sha256, body_hash, recorded_at, dropped_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- :name drop_rejection
+UPDATE rejections SET fields = NULL, head = NULL, dropped_at = ?
+WHERE run_key = ? AND incarnation = ? AND message_id = ? AND dropped_at IS NULL
 
 -- :name put_cursor
 INSERT INTO cursors (run_key, run_id, incarnation, message_id, applied, duplicates, rejected)
@@ -137,7 +141,7 @@ UPDATE file SET commit_seq = commit_seq + 1, archived = coalesce(?, archived)
 RETURNING commit_seq
 
 -- :name record_commit
-UPDATE commits SET commits = commits + 1, messages = messages + ?1,
+UPDATE commits SET commits = commits + 1, messages = messages + ?1, unarchived = unarchived + ?5,
   first_event_seq = CASE WHEN ?2 > 0 THEN coalesce(first_event_seq, ?3 - ?2 + 1)
     ELSE first_event_seq END,
   last_event_seq = CASE WHEN ?2 > 0 THEN ?3 ELSE last_event_seq END

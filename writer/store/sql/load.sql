@@ -50,8 +50,13 @@ SELECT effect_id, kind, occurrence, revision, created_at, status, result, error,
 FROM effects WHERE run_key = ?
 
 -- :name state
-SELECT pointer, shape, value, max(revision) FROM state_parts
-WHERE run_key = ? AND revision <= ? GROUP BY pointer
+SELECT p.pointer, p.shape, p.value FROM (
+  SELECT pointer, max(revision) AS revision FROM state_parts
+  WHERE run_key = ?1 AND revision <= ?2 GROUP BY pointer
+) newest
+CROSS JOIN state_parts p
+  ON p.run_key = ?1 AND p.pointer = newest.pointer AND p.revision = newest.revision
+WHERE p.value IS NOT NULL
 
 -- :name event_hash
 SELECT body_hash FROM events WHERE run_key = ? AND producer_no = ? AND producer_seq = ?
@@ -86,5 +91,19 @@ FROM quarantines q JOIN cursors c USING (run_key)
 SELECT run_id, incarnation, message_id FROM cursors
 
 -- :name acts
-SELECT act, incarnation, message_id FROM acts
-WHERE run_id = ? AND outcome = 'done' AND act IN ('skip', 'break')
+SELECT act, incarnation, message_id, control_id FROM acts
+WHERE run_id = ? AND outcome = 'done' AND act IN ('skip', 'break', 'drop')
+
+-- :name rejection_kept
+SELECT dropped_at IS NULL FROM rejections
+WHERE run_key = ? AND incarnation = ? AND message_id = ? ORDER BY rejection_seq LIMIT 1
+
+-- :name original_event
+SELECT e.revision, e.segment FROM cursors c
+JOIN producers p ON p.run_key = c.run_key AND p.producer = ?2
+JOIN events e ON e.run_key = c.run_key AND e.producer_no = p.producer_no AND e.producer_seq = ?3
+WHERE c.run_id = ?1
+
+-- :name original_rejection
+SELECT j.reason FROM cursors c JOIN rejections j ON j.run_key = c.run_key
+WHERE c.run_id = ?1 AND j.producer = ?2 AND j.producer_seq = ?3 ORDER BY j.rejection_seq LIMIT 1

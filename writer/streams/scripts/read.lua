@@ -5,7 +5,7 @@
 --       [4..] cursor of each stream
 --
 -- Returns an array per stream that was looked at: {more, {id, fields}, ...}; `more` is 1 if the
--- stream may hold further messages. The first message is returned whatever its size, so that no
+-- stream may hold further messages, -1 if the key is no stream. The first message is returned whatever its size, so that no
 -- message can stop its stream. Streams after the one in which the budget ended are not in the reply.
 local budget = tonumber(ARGV[1])
 local left = tonumber(ARGV[2])
@@ -20,7 +20,11 @@ for index, stream in ipairs(KEYS) do
   local step = 1
   while room > 0 and spent < budget do
     -- Chunks double, so that neither many small nor a few large messages cost much.
-    local chunk = redis.call('XRANGE', stream, after, '+', 'COUNT', math.min(step, room))
+    local chunk = redis.pcall('XRANGE', stream, after, '+', 'COUNT', math.min(step, room))
+    if chunk.err then
+      found[1] = -1
+      break
+    end
     for _, item in ipairs(chunk) do
       local bytes = 0
       for _, text in ipairs(item[2]) do
@@ -43,7 +47,7 @@ for index, stream in ipairs(KEYS) do
       if spent * 4 < budget then step = math.min(step * 2, 128) else step = 1 end
     end
   end
-  if room >= 0 then found[1] = 1 end
+  if room >= 0 and found[1] == 0 then found[1] = 1 end
   reply[#reply + 1] = found
   if spent >= budget or left <= 0 then break end
 end

@@ -36,13 +36,15 @@ for index = 3, #KEYS do
   local place = 5 + (index - 3) * 3
   local keep, trimmed, last = ARGV[place], ARGV[place + 1], ARGV[place + 2]
   local word = 'kept'
-  local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
+  -- A key that is no stream is not ours: it has no first message, and is kept.
+  local found = redis.pcall('XRANGE', stream, '-', '+', 'COUNT', 1)
+  local first = found[1]
   if first and trimmed ~= '' and before(first[1], trimmed) then
     word = 'regressed'
   elseif first and keep ~= '' then
     redis.call('XTRIM', stream, 'MINID', keep)
     word = 'trimmed'
-  elseif last ~= '' and not first and redis.call('EXISTS', stream) == 1 then
+  elseif last ~= '' and not first and not found.err and redis.call('EXISTS', stream) == 1 then
     local info = redis.call('XINFO', 'STREAM', stream)
     for field = 1, #info, 2 do
       if info[field] == 'last-generated-id' and info[field + 1] == last then

@@ -5,6 +5,7 @@
 -- The file itself: which partition of how many, its fencing number, its identity.
 -- `commit_seq` rises with each commit; a file whose number is behind Redis' mark is an older copy.
 -- `lineage` is new whenever the file's history was replaced, so that readers' tokens start over.
+-- `archived`: where the last batch ends in the archive; `control_cursor`: the last operator act seen.
 CREATE TABLE file (
   id          INTEGER PRIMARY KEY CHECK (id = 1),
   partition   INTEGER NOT NULL CHECK (partition >= 0),
@@ -12,7 +13,9 @@ CREATE TABLE file (
   lineage     TEXT    NOT NULL,
   epoch       INTEGER NOT NULL CHECK (epoch >= 0),
   commit_seq  INTEGER NOT NULL CHECK (commit_seq >= 0),
-  created_at  INTEGER NOT NULL
+  created_at  INTEGER NOT NULL,
+  archived        TEXT NOT NULL,
+  control_cursor  TEXT NOT NULL
 ) STRICT;
 
 CREATE TABLE migrations (
@@ -22,12 +25,14 @@ CREATE TABLE migrations (
 ) STRICT;
 
 -- One row per epoch: which events were written under it. Ranges of later epochs lie higher.
+-- `unarchived`: how many of its messages no archive holds, so that no replay can have them.
 CREATE TABLE commits (
   epoch            INTEGER PRIMARY KEY,
   first_event_seq  INTEGER,
   last_event_seq   INTEGER,
   commits          INTEGER NOT NULL DEFAULT 0,
   messages         INTEGER NOT NULL DEFAULT 0,
+  unarchived       INTEGER NOT NULL DEFAULT 0,
   writer           TEXT    NOT NULL,
   rules_version    INTEGER NOT NULL,
   taken_at         INTEGER NOT NULL
@@ -75,6 +80,24 @@ CREATE TABLE quarantines (
   version     INTEGER,
   since       INTEGER NOT NULL
 ) STRICT;
+
+-- Operator acts, whether they were carried out or refused: the audit trail. Those that were carried
+-- out are part of what the run's messages are decided by, so a replay needs them. A loss that was
+-- accepted at a start stands here too, without a run.
+CREATE TABLE acts (
+  act_seq      INTEGER PRIMARY KEY,
+  control_id   TEXT    NOT NULL,
+  act          TEXT    NOT NULL,
+  run_id       TEXT    NOT NULL,
+  incarnation  INTEGER NOT NULL,
+  message_id   TEXT    NOT NULL,
+  operator     TEXT    NOT NULL,
+  outcome      TEXT    NOT NULL CHECK (outcome IN ('done', 'refused')),
+  detail       TEXT    NOT NULL,
+  recorded_at  INTEGER NOT NULL,
+  UNIQUE (control_id, act, run_id, message_id)
+) STRICT;
+CREATE INDEX acts_run ON acts (run_id) WHERE outcome = 'done';
 
 -- A definition under the SHA-256 of its canonical JSON (RFC 8785), once for all its runs.
 CREATE TABLE definitions (
@@ -181,6 +204,7 @@ CREATE TABLE updates (
   recorded_at  INTEGER NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX updates_revision ON updates (run_key, revision);
+CREATE INDEX updates_pair ON updates (run_key, type, key, revision);
 
 CREATE TABLE attempts (
   run_key      INTEGER NOT NULL,
@@ -264,7 +288,7 @@ CREATE UNIQUE INDEX session_events_seq ON session_events (run_key, segment, seq)
 
 -- The dead letters: refused messages with their bytes (the token hashed). `fields` is a JSON object
 -- of the stream fields; a value that is not UTF-8 is {"hex": "..."}; NULL above the size limit,
--- when `head` keeps the first bytes of each.
+-- when `head` keeps the first bytes of each. An operator may drop what is kept; the rest stays.
 CREATE TABLE rejections (
   rejection_seq  INTEGER PRIMARY KEY AUTOINCREMENT,
   run_key        INTEGER NOT NULL,
@@ -280,7 +304,8 @@ CREATE TABLE rejections (
   fields_bytes   INTEGER NOT NULL,
   fields_sha256  BLOB    NOT NULL,
   body_hash      BLOB    NOT NULL,
-  recorded_at    INTEGER NOT NULL
+  recorded_at    INTEGER NOT NULL,
+  dropped_at     INTEGER
 ) STRICT;
 CREATE INDEX rejections_message ON rejections (run_key, message_id);
 CREATE INDEX rejections_sequence ON rejections (run_key, producer, producer_seq);

@@ -1,0 +1,131 @@
+"""The rows of what a batch changed in its aggregates, each column where `commit.sql` names it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any
+
+from writer.core.run import Run
+
+Rows = dict[str, list[tuple[Any, ...]]]
+
+ORDER = (
+    "put_cursor",
+    "put_producer",
+    "delete_gaps",
+    "insert_gap",
+    "put_run",
+    "put_lease",
+    "put_segment",
+    "put_attempt",
+    "put_effect",
+)
+"""The statements, in the order in which they run."""
+
+_CURSOR = attrgetter("incarnation", "message_id", "applied", "duplicates", "rejected")
+_PRODUCER = attrgetter("no", "producer", "last", "state_seq", "lease_seq")
+_LEASE = attrgetter(
+    "generation",
+    "owner_type",
+    "owner_id",
+    "token_sha256",
+    "lease_ms",
+    "acquired_at",
+    "renewed_at",
+    "expires_at",
+    "released_at",
+)
+_HEAD = attrgetter(
+    "dialect",
+    "created_at",
+    "updated_at",
+    "status",
+    "create_digest",
+    "reserved",
+    "workflow",
+    "definition_digest",
+    "source_type",
+    "source_ref",
+    "source_revision",
+    "parent_run",
+    "parent_relation",
+    "title",
+    "tags",
+    "test_case_status",
+    "retention_seconds",
+    "effects",
+    "input",
+    "status_detail",
+    "current_node",
+    "current_attempt",
+    "error",
+    "finished_at",
+    "revision",
+    "state_revision",
+)
+_SEGMENT = attrgetter(
+    "producer_no",
+    "created_at",
+    "reclaimed",
+    "status",
+    "revision",
+    "entry_count",
+    "event_count",
+    "captured",
+    "failure",
+    "finished_at",
+)
+_ATTEMPT = attrgetter(
+    "attempt_id",
+    "node_id",
+    "number",
+    "node_type",
+    "status",
+    "outcome",
+    "step",
+    "started_at",
+    "finished_at",
+    "revision",
+)
+_EFFECT = attrgetter(
+    "effect_id",
+    "kind",
+    "occurrence",
+    "revision",
+    "created_at",
+    "status",
+    "result",
+    "error",
+    "settled_at",
+)
+_UNBOUND = (None, None, None, None)
+
+
+def changed_rows(runs: Iterable[Run]) -> Rows:
+    """By statement, the rows that the batch must write."""
+    rows: Rows = defaultdict(list)
+    for run in runs:
+        key, changed = run.run_key, run.changed
+        rows["put_cursor"].append((key, run.run_id, *_CURSOR(run.cursor)))
+        for known in changed.producers.values():
+            rows["put_producer"].append((key, *_PRODUCER(known)))
+            if known.gaps or known.had_gaps:
+                rows["delete_gaps"].append((key, known.no))
+                rows["insert_gap"].extend((key, known.no, *gap) for gap in known.gaps)
+                known.had_gaps = bool(known.gaps)
+        if changed.head and run.head is not None:
+            digest = run.head.state_digest.to_bytes(32)
+            rows["put_run"].append((key, run.run_id, *_HEAD(run.head), digest))
+        if changed.lease and run.lease is not None:
+            rows["put_lease"].append((key, *_LEASE(run.lease)))
+        for segment in changed.segments.values():
+            named = (segment.no, segment.capture_key, segment.session, segment.binding)
+            bound = segment.bound_by or _UNBOUND
+            rows["put_segment"].append((key, *named, *bound, *_SEGMENT(segment)))
+        for attempt in changed.attempts.values():
+            rows["put_attempt"].append((key, *_ATTEMPT(attempt)))
+        for effect in changed.effects.values():
+            rows["put_effect"].append((key, *_EFFECT(effect)))
+    return rows

@@ -1,0 +1,78 @@
+-- What a run's digest covers: of each table the columns that the run's stream determines, in an
+-- order that the stream determines too. The first three queries lead there.
+
+-- :name streams
+SELECT run_key, run_id FROM cursors ORDER BY run_id
+
+-- :name run_id
+SELECT run_id FROM cursors WHERE run_key = ?
+
+-- :name digested
+SELECT revision, state_digest FROM events
+WHERE run_key = ? AND segment = 0 AND state_digest IS NOT NULL ORDER BY revision
+
+-- :name runs
+SELECT run_id, dialect, workflow, hex(definition_digest), source_type, source_ref, source_revision,
+  parent_run, parent_relation, title, tags, test_case_status, retention_seconds, effects, input,
+  status, status_detail, current_node, current_attempt, error, reserved, hex(create_digest),
+  revision, state_revision, hex(state_digest), created_at, updated_at, finished_at
+FROM runs WHERE run_key = ?
+
+-- :name tombstones
+SELECT revision, events, segments, reason, message_id, deleted_at
+FROM tombstones WHERE run_key = ?
+
+-- :name leases
+SELECT generation, owner_type, owner_id, token_sha256, lease_ms, acquired_at, renewed_at,
+  expires_at, released_at
+FROM leases WHERE run_key = ?
+
+-- :name state_parts
+SELECT pointer, revision, shape, value FROM state_parts WHERE run_key = ?
+ORDER BY pointer, revision
+
+-- :name events
+SELECT segment, revision, type, scope, node_id, attempt_id, payload, message_id, producer_no,
+  producer_seq, hex(body_hash), lease_generation, hex(state_digest), recorded_at
+FROM events WHERE run_key = ? ORDER BY segment, revision
+
+-- :name updates
+SELECT revision, node_id, attempt_id, type, key, data, recorded_at FROM updates
+WHERE run_key = ? ORDER BY revision
+
+-- :name attempts
+SELECT attempt_id, node_id, number, node_type, status, outcome, step, started_at, finished_at,
+  revision
+FROM attempts WHERE run_key = ? ORDER BY attempt_id
+
+-- :name effects
+SELECT effect_id, kind, occurrence, revision, status, result, error, created_at, settled_at
+FROM effects WHERE run_key = ? ORDER BY effect_id
+
+-- :name segments
+SELECT segment, capture_key, session, binding, bound_owner_type, bound_owner_id,
+  bound_token_sha256, bound_generation, reclaimed, producer_no, status, revision, entry_count,
+  event_count, captured, failure, created_at, finished_at
+FROM segments WHERE run_key = ? ORDER BY segment
+
+-- :name session_entries
+SELECT segment, seq, entry_id, entry, recorded_at FROM session_entries
+WHERE run_key = ? ORDER BY segment, seq
+
+-- :name session_events
+SELECT segment, seq, event, recorded_at FROM session_events
+WHERE run_key = ? ORDER BY segment, seq
+
+-- The fields of a rejection are covered by their hash.
+-- :name rejections
+SELECT message_id, kind, producer, producer_seq, reason, detail, fields_bytes, hex(fields_sha256),
+  hex(body_hash), recorded_at
+FROM rejections WHERE run_key = ? ORDER BY message_id, body_hash, fields_sha256
+
+-- :name producers
+SELECT producer_no, producer, last_seq, state_seq, lease_seq FROM producers
+WHERE run_key = ? ORDER BY producer_no
+
+-- :name gaps
+SELECT producer_no, first_seq, last_seq FROM gaps
+WHERE run_key = ? ORDER BY producer_no, first_seq

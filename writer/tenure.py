@@ -1,0 +1,193 @@
+"""Owning a partition: its file open and caught up, its epoch raised, its Redis lease held."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from producers.contract.keys import Keys
+from writer.apply import Aggregates, Applier
+from writer.clock import SYSTEM, Clock
+from writer.core.decide import RULES_VERSION
+from writer.errors import FileBehind
+from writer.loop import Log, PartitionLoop
+from writer.replay import catch_up
+from writer.settings import WriterSettings
+from writer.store.commit import Hook, no_hook
+from writer.store.database import BUSY_MS
+from writer.store.partition import PartitionFile, partition_path
+from writer.streams.archive import (
+    Archive,
+    Position,
+    archive_folder,
+    last_epoch,
+    reaches_back_to,
+)
+from writer.streams.control import Control
+from writer.streams.link import Client
+from writer.streams.ownership import Ownership, writer_id
+from writer.streams.read import Reader
+from writer.streams.receipts import send_receipts
+from writer.streams.settle import Settler
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What a writer needs of the world around it; a simulation brings its own.
+
+    `hook` is called at each named crash point; `busy_ms` is how long SQLite waits for a lock.
+    """
+
+    connect: Callable[[], Client]
+    clock: Clock = SYSTEM
+    hook: Hook = no_hook
+    busy_ms: int = BUSY_MS
+
+
+class Tenure:
+    """One writer's time as the owner of one partition: `with Tenure(...) as loop`.
+
+    Entering raises PartitionTaken, FileBehind and the other errors of what it opens; then nothing
+    is left open.
+    """
+
+    def __init__(
+        self,
+        settings: WriterSettings,
+        outside: Outside,
+        log: Log,
+        partition: int,
+        partitions: int,
+        *,
+        accept_loss: bool = False,
+        writer: str | None = None,
+    ) -> None:
+        self._settings = settings
+        self._outside = outside
+        self._log = log
+        self._partition = partition
+        self._partitions = partitions
+        self._accept_loss = accept_loss
+        self._writer = writer or writer_id(secrets.token_hex(8))
+        self._keys = Keys(settings.prefix)
+        self._client = outside.connect()
+        self.file: PartitionFile | None = None
+        self.archive: Archive | None = None
+
+    def __enter__(self) -> PartitionLoop:
+        try:
+            return self._take()
+        except BaseException:
+            self._close()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self.archive is not None:
+            self.archive.close()
+        if self.file is not None:
+            self.file.close()
+        self._client.close()
+
+    def _take(self) -> PartitionLoop:
+        settings, clock, hook = self._settings, self._outside.clock, self._outside.hook
+        client, keys, partition = self._client, self._keys, self._partition
+        writer = self._writer
+        ownership = Ownership(client, keys, partition, writer, settings.lease_ttl_ms, clock)
+        ownership.acquire()
+        self.file = PartitionFile.open(
+            partition_path(settings.data, partition),
+            partition=partition,
+            partitions=self._partitions,
+            lineage=secrets.token_hex(8),
+            now=clock.now_ms(),
+            synchronous=settings.synchronous,
+            busy_ms=self._outside.busy_ms,
+        )
+        settler = Settler(client, keys, partition, writer)
+        applier = Applier(
+            self.file,
+            partition,
+            self._partitions,
+            Aggregates(self.file, settings.cache_bytes_max),
+        )
+        folder = archive_folder(settings.data, partition)
+        self._take_file(settler, applier, ownership, folder)
+        if settings.archive:
+            about = {"partition": partition, "partitions": self._partitions, "rules": RULES_VERSION}
+            self.archive = applier.archive = Archive(folder, self.file.epoch, about)
+        identity = self.file.identity()
+        loop = PartitionLoop(
+            partition=partition,
+            file=self.file,
+            applier=applier,
+            reader=Reader(
+                client, keys, partition, settings.batch_bytes_max, settings.batch_messages_max
+            ),
+            settler=settler,
+            ownership=ownership,
+            send_receipts=partial(send_receipts, client, keys, partition),
+            log=_bound(self._log, partition),
+            control=Control(client, keys, partition, identity.control_cursor, clock),
+            lineage=identity.lineage,
+            replay_window_ms=settings.replay_window_ms,
+            durable=settings.archive or settings.synchronous == "FULL",
+            hook=hook,
+            clock=clock,
+        )
+        loop.begin()
+        self._log.info(
+            "taken", partition=partition, epoch=self.file.epoch, file=self.file.path.name
+        )
+        return loop
+
+    def _take_file(
+        self, settler: Settler, applier: Applier, ownership: Ownership, folder: Path
+    ) -> None:
+        """Raise the epoch above all that was ever taken, and catch up with the archive.
+
+        A file that is behind Redis' mark is an older copy: it catches up and takes a new identity,
+        or, where the archive does not reach back to it, stops.
+        """
+        assert self.file is not None
+        file, clock = self.file, self._outside.clock
+        mark, identity = settler.mark(), file.identity()
+        behind = mark.commit_seq > identity.commit_seq
+        since = Position.parse(identity.archived)
+        complete = reaches_back_to(folder, since)
+        if behind and not complete and not self._accept_loss:
+            raise FileBehind(
+                f"{file.path.name} is at commit {identity.commit_seq}, but Redis has seen commit "
+                f"{mark.commit_seq} settled: the file is an older copy, or new, and the archive "
+                "does not hold what it lacks",
+                hint="put the right file or archive back; or go on with --accept-loss, which is "
+                "recorded",
+            )
+        epoch = max(mark.epoch, last_epoch(folder))
+        file.take(settler.writer, rules_version=RULES_VERSION, now=clock.now_ms(), at_least=epoch)
+        caught_up = catch_up(
+            applier, folder, now=clock.now_ms(), beat=ownership.keep, hook=self._outside.hook
+        )
+        if caught_up:
+            self._log.warning("caught_up", partition=self._partition, messages=caught_up)
+        if behind:
+            file.replace_lineage(secrets.token_hex(8), mark.commit_seq + 1)
+            self._log.warning(
+                "older_copy",
+                partition=self._partition,
+                file_commit=identity.commit_seq,
+                redis_commit=mark.commit_seq,
+                loss_accepted=not complete,
+            )
+
+
+def _bound(log: Log, partition: int) -> Log:
+    bind: Any = getattr(log, "bind", None)
+    bound: Log = bind(partition=partition) if bind is not None else log
+    return bound
