@@ -1,65 +1,32 @@
 """What was said and is not yet accepted by Redis: numbered, bounded in bytes, in order per run.
 
 Callers put, one sender takes. A command stays here until Redis has answered for it, so whatever
-happens to the connection the sender takes the same commands again, in the same order.
+happens to the connection the sender takes the same commands again, in the same order. What waits
+for long may be moved to disk meanwhile; it keeps its place.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import count
 from threading import Condition, RLock
-from typing import NamedTuple
 
 from producers.clock import monotonic_s
 from producers.errors import BufferFull, MetaMismatch, ProducerClosed
+from producers.handle import Numbering, Sent
 from producers.settings import WhenFull
+from producers.spool import Place, Spool
+from producers.waiting import (
+    COMMAND_OVERHEAD_BYTES,
+    SPOOLED_BYTES,
+    Batch,
+    Levels,
+    Waiting,
+)
 
-COMMAND_OVERHEAD_BYTES = 1_024
-"""What a waiting command costs in memory beside the bytes of its fields."""
-
-
-@dataclass(slots=True, eq=False)
-class Sent:
-    """One command on its way. `message_id` is None until Redis has accepted it."""
-
-    run: str
-    producer: str
-    seq: int
-    kind: str
-    message_id: str | None = None
-
-
-class Numbering(NamedTuple):
-    """Another producer's id and sequence, to be sent under instead of our own."""
-
-    producer: str
-    seq: int
-
-
-class Waiting:
-    """A command in the buffer: its handle, its stream fields, its size, its place in time."""
-
-    __slots__ = ("fields", "sent", "serial", "size_bytes")
-
-    def __init__(self, sent: Sent, fields: dict[bytes, bytes], size_bytes: int, serial: int):
-        self.sent = sent
-        self.fields = fields
-        self.size_bytes = size_bytes
-        self.serial = serial
-
-
-class Levels(NamedTuple):
-    """How full the buffer is: commands ever accepted, commands and bytes waiting."""
-
-    accepted: int
-    waiting: int
-    waiting_bytes: int
-
-
-Batch = list[tuple[str, list[Waiting]]]
+SPILL_COMMANDS_MAX = 1_000
+SPILL_BYTES_MAX = 4 * 1024 * 1024
 
 
 class Buffer:
@@ -73,56 +40,79 @@ class Buffer:
         self._block_timeout_ms = block_timeout_ms
         self._closed = False
         self._mismatch: str | None = None
-        self.reset(producer_id)
+        self._listeners: list[Callable[[], None]] = []
+        self.may_block = True
+        self.reset(producer_id, None)
 
-    def reset(self, producer_id: str) -> None:
+    def reset(self, producer_id: str, spool: Spool | None) -> None:
         """Begin empty under another producer id. For a forked child: the parent keeps its own.
 
         The locks are new as well, since a thread that the child does not have may hold them.
         """
         self.producer_id = producer_id
+        self._spool = spool
         # Reentrant: a signal handler that speaks or closes may have interrupted a call.
         self._lock = RLock()
         self._arrived = Condition(self._lock)
         self._moved = Condition(self._lock)
         self._halted = Condition(self._lock)
+        self._pressed = Condition(self._lock)
         self._stopped = False
         self._queues: dict[str, deque[Waiting]] = {}
+        # In the order of time, for who moves the oldest to disk; some are accepted already.
+        self._fresh: deque[Waiting] = deque()
+        self._spill_idle = False
+        self._spool_fault: str | None = None
+        self._troubled = False
         self._failing: set[str] = set()
         self._sequences: dict[str, count[int]] = {}
         self._serials = count(1)
-        self._levels = Levels(0, 0, 0)
+        self._accepted = self._dropped = 0
+        # Of those that wait: how many, how many on disk, their bytes of memory.
+        self._waiting = self._spooled = self._bytes = 0
+        self._listeners = []
 
     # the callers' side
 
     def put(
         self, run: str, kind: str, fields: dict[bytes, bytes], numbering: Numbering | None = None
     ) -> Sent:
-        """Number a command and let it wait. A refused one uses up no sequence.
+        """Number a command and let it wait. A refused one uses up no sequence, a dropped one does.
 
         Raises BufferFull, ProducerClosed or MetaMismatch.
         """
         size_bytes = COMMAND_OVERHEAD_BYTES + sum(map(len, fields.values()))
         with self._lock:
-            self._await_room(size_bytes)
+            has_room = self._await_room(size_bytes)
             if numbering is None:
                 sequence = self._sequences.get(run) or self._sequences.setdefault(run, count(1))
                 numbering = Numbering(self.producer_id, next(sequence))
+            if not has_room:
+                self._dropped += 1
+                return Sent(run, numbering.producer, numbering.seq, kind, dropped=True)
             fields[b"producer"] = numbering.producer.encode()
             fields[b"seq"] = b"%d" % numbering.seq
-            sent = Sent(run, numbering.producer, numbering.seq, kind)
-            waiting = Waiting(sent, fields, size_bytes, next(self._serials))
+            sent = Sent(run, numbering.producer, numbering.seq, kind, fields=fields)
+            waiting = Waiting(sent, size_bytes, next(self._serials), monotonic_s())
             queue = self._queues.get(run)
             if queue is None:
                 self._queues[run] = deque((waiting,))
             else:
                 queue.append(waiting)
-            self._add(waiting=1, waiting_bytes=size_bytes)
+            self._waiting += 1
+            self._bytes += size_bytes
             self._arrived.notify()
+            if self._spool is not None:
+                self._fresh.append(waiting)
+                if self._spill_idle or self._is_pressed():
+                    self._pressed.notify()
         return sent
 
-    def flush(self, timeout_s: float) -> int:
-        """Wait until all that was put before is accepted; return how many of it still wait."""
+    def flush(self, timeout_s: float, *, or_spooled: bool = False) -> int:
+        """Wait until all that was put before is accepted; return how many of it still wait.
+
+        With `or_spooled` it also ends when Redis is in trouble and all of it is on disk.
+        """
         deadline = monotonic_s() + timeout_s
         with self._lock:
             serial = next(self._serials)
@@ -132,10 +122,47 @@ class Buffer:
                 remaining_s = deadline - monotonic_s()
                 if self._stopped or remaining_s <= 0:
                     break
+                if or_spooled and self._troubled and all(tail.spooled for tail in tails):
+                    break
                 self._moved.wait(remaining_s)
+            return self.waiting_before(serial)
+
+    def mark(self) -> int:
+        """A point in time, for `waiting_before`."""
+        with self._lock:
+            return next(self._serials)
+
+    def waiting_before(self, mark: int) -> int:
+        """How many of the commands put before the mark still wait."""
+        with self._lock:
+            if self._waiting == 0:
+                return 0
             return sum(
-                waiting.serial < serial for queue in self._queues.values() for waiting in queue
+                waiting.serial < mark for queue in self._queues.values() for waiting in queue
             )
+
+    def await_movement(self, ready: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until something is accepted or answered for and `ready` says yes; whether it did."""
+        with self._lock:
+            return self._moved.wait_for(ready, timeout_s)
+
+    def announce(self) -> None:
+        """Something moved: look again, whoever waits for anything."""
+        with self._lock:
+            self._moved.notify_all()
+            listeners = list(self._listeners)
+        for listener in listeners:
+            listener()
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call this whenever something moves, from another thread. It must not wait."""
+        with self._lock:
+            if listener not in self._listeners:
+                self._listeners.append(listener)
+
+    def has_room(self) -> bool:
+        """Whether a call would find room: the buffer is at most half full."""
+        return self._bytes * 2 <= self._bytes_max
 
     def close(self) -> None:
         """Take nothing more. The sender goes on until the buffer is empty or stopped."""
@@ -148,6 +175,7 @@ class Buffer:
         with self._lock:
             self._stopped = True
             self._notify_everyone()
+        self.announce()
 
     @property
     def closed(self) -> bool:
@@ -157,9 +185,26 @@ class Buffer:
     @property
     def levels(self) -> Levels:
         """How full it is now."""
-        return self._levels
+        with self._lock:
+            return Levels(self._accepted, self._waiting, self._bytes, self._spooled, self._dropped)
 
     # the sender's side
+
+    def adopt(self, found: Sequence[tuple[Sent, Place]]) -> None:
+        """Commands that an earlier process left on disk: each goes before all others of its run."""
+        with self._lock:
+            by_run: dict[str, list[Waiting]] = {}
+            for sent, place in found:
+                waiting = Waiting(sent, COMMAND_OVERHEAD_BYTES + place.length, 0, monotonic_s())
+                waiting.place = place
+                by_run.setdefault(sent.run, []).append(waiting)
+            adopted: dict[str, deque[Waiting]] = {}
+            for run, commands in by_run.items():
+                adopted[run] = deque([*commands, *self._queues.pop(run, ())])
+            self._queues = adopted | self._queues
+            self._waiting += len(found)
+            self._spooled += len(found)
+            self._bytes += len(found) * SPOOLED_BYTES
 
     def take(self, commands_max: int, bytes_max: int) -> Batch:
         """Wait for commands and return some, run by run; they stay here until accepted.
@@ -188,18 +233,27 @@ class Buffer:
 
     def accept(self, run: str, message_ids: Sequence[str]) -> None:
         """Redis has the run's first commands, under these message ids."""
+        places: list[Place] = []
         with self._lock:
-            queue = self._queues[run]
-            freed_bytes = 0
             for message_id in message_ids:
-                waiting = queue.popleft()
+                waiting = self._pop(run, places)
                 waiting.sent.message_id = message_id
-                freed_bytes += waiting.size_bytes
+                # It may have gone to disk while it was on its way.
+                waiting.sent.fields = waiting.loaded
+            self._accepted += len(message_ids)
             self._failing.discard(run)
             self._let_others_first(run)
-            accepted = len(message_ids)
-            self._add(accepted=accepted, waiting=-accepted, waiting_bytes=-freed_bytes)
-            self._moved.notify_all()
+            self._drop_stale()
+        self._settle(places)
+
+    def lose(self, run: str) -> None:
+        """The run's first command can not be read from disk any more: it counts as dropped."""
+        places: list[Place] = []
+        with self._lock:
+            self._pop(run, places).sent.dropped = True
+            self._dropped += 1
+            self._let_others_first(run)
+        self._settle(places)
 
     def refuse(self, run: str) -> None:
         """Redis refused the run's first command for now."""
@@ -218,15 +272,103 @@ class Buffer:
             self._mismatch = mismatch
             self._moved.notify_all()
 
+    def trouble(self, troubled: bool) -> None:
+        """Whether nothing goes through at present."""
+        with self._lock:
+            self._troubled = troubled
+            self._moved.notify_all()
+            self._pressed.notify_all()
+
     def pause(self, wait_ms: int) -> None:
         """Wait, but no longer than until the buffer is closed or stopped."""
         with self._lock:
             if not self._stopped:
                 self._halted.wait(wait_ms / 1_000)
 
+    # the spiller's side
+
+    def overdue(self, after_s: float) -> list[Waiting]:
+        """Wait for commands that have waited so long, or for the memory to be half full.
+
+        Empty once the buffer is stopped.
+        """
+        with self._lock:
+            while not self._stopped:
+                self._drop_stale()
+                if not self._fresh:
+                    self._spill_idle = True
+                    self._pressed.wait()
+                    self._spill_idle = False
+                    continue
+                wait_s = self._fresh[0].born_s + after_s - monotonic_s()
+                if wait_s <= 0 or self._is_pressed() or (self._closed and self._troubled):
+                    return self.oldest()
+                self._pressed.wait(wait_s)
+            return []
+
+    def oldest(self) -> list[Waiting]:
+        """The first commands that are in memory only."""
+        with self._lock:
+            found: list[Waiting] = []
+            size_bytes = 0
+            for waiting in self._fresh:
+                if waiting.sent.message_id is not None:
+                    continue
+                size_bytes += waiting.size_bytes
+                if len(found) >= SPILL_COMMANDS_MAX or (found and size_bytes > SPILL_BYTES_MAX):
+                    break
+                found.append(waiting)
+            return found
+
+    def spilled(self, commands: Sequence[Waiting], places: Sequence[Place]) -> None:
+        """These lie on disk now, and leave the memory."""
+        too_late: list[Place] = []
+        with self._lock:
+            self._spool_fault = None
+            for waiting, place in zip(commands, places, strict=True):
+                if waiting.sent.message_id is not None:
+                    too_late.append(place)
+                    continue
+                waiting.place = place
+                waiting.sent.spooled = True
+                waiting.sent.fields = None
+                self._spooled += 1
+                self._bytes += SPOOLED_BYTES - waiting.size_bytes
+            self._drop_stale()
+        self._settle(too_late)
+
+    def spill_failed(self, text: str, wait_s: float) -> None:
+        """The disk takes nothing: a full buffer says so at once. Returns after a while."""
+        with self._lock:
+            self._spool_fault = text
+            self._moved.notify_all()
+            if not self._stopped:
+                self._halted.wait(wait_s)
+
+    def _settle(self, places: Sequence[Place]) -> None:
+        if places and self._spool is not None:
+            self._spool.settle(places)
+        self.announce()
+
     # with the lock held
 
-    def _await_room(self, size_bytes: int) -> None:
+    def _is_pressed(self) -> bool:
+        return self._bytes * 2 > self._bytes_max
+
+    def _drop_stale(self) -> None:
+        """Forget the first of `_fresh` that are accepted or on disk, and all if they are many."""
+        fresh = self._fresh
+        while fresh and (fresh[0].place is not None or fresh[0].sent.message_id is not None):
+            fresh.popleft()
+        if len(fresh) > 2 * self._waiting + 1_000:
+            self._fresh = deque(
+                waiting
+                for waiting in fresh
+                if waiting.place is None and waiting.sent.message_id is None
+            )
+
+    def _await_room(self, size_bytes: int) -> bool:
+        """Whether there is room, waiting for it if told so. False: drop it."""
         if size_bytes > self._bytes_max:
             raise BufferFull(
                 f"The command's {size_bytes} bytes are more than buffer_bytes_max "
@@ -238,20 +380,28 @@ class Buffer:
                 raise ProducerClosed
             if self._mismatch is not None:
                 raise MetaMismatch(self._mismatch)
-            if self._levels.waiting_bytes + size_bytes <= self._bytes_max:
-                return
+            if self._bytes + size_bytes <= self._bytes_max:
+                return True
+            if self._when_full == "drop":
+                return False
+            if self._when_full == "spool" and self._spool_fault is not None:
+                raise BufferFull(f"{BufferFull.__doc__} The spool: {self._spool_fault}.")
             now_s = monotonic_s()
             if deadline is None:
                 deadline = now_s + self._block_timeout_ms / 1_000
-            if self._when_full == "raise" or now_s >= deadline:
+            if self._when_full == "raise" or not self.may_block or now_s >= deadline:
                 raise BufferFull
+            self._pressed.notify()
             self._moved.wait(deadline - now_s)
 
-    def _add(self, *, accepted: int = 0, waiting: int = 0, waiting_bytes: int = 0) -> None:
-        old = self._levels
-        self._levels = Levels(
-            old.accepted + accepted, old.waiting + waiting, old.waiting_bytes + waiting_bytes
-        )
+    def _pop(self, run: str, places: list[Place]) -> Waiting:
+        waiting = self._queues[run].popleft()
+        self._waiting -= 1
+        self._bytes -= waiting.memory_bytes
+        if waiting.place is not None:
+            self._spooled -= 1
+            places.append(waiting.place)
+        return waiting
 
     def _let_others_first(self, run: str) -> None:
         queue = self._queues.pop(run)
@@ -259,5 +409,5 @@ class Buffer:
             self._queues[run] = queue
 
     def _notify_everyone(self) -> None:
-        for condition in (self._arrived, self._moved, self._halted):
+        for condition in (self._arrived, self._moved, self._halted, self._pressed):
             condition.notify_all()

@@ -6,7 +6,10 @@ ProducerError
 ├── BufferFull         Redis takes less than the host says
 ├── ProducerClosed     a call after close()
 ├── MetaMismatch       the host and the writer count partitions differently
-└── LeaseNotHeld       renew or release without a claim
+├── LeaseNotHeld       renew or release without a claim
+├── NotConfirmed       no receipt in time
+└── CommandRejected    the writer refused it
+    └── LeaseLost      since someone else holds the run
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 from inspect import cleandoc
 
 from producers.contract.reasons import Reason
+from producers.handle import Receipt
 
 
 class ProducerError(Exception):
@@ -65,3 +69,28 @@ class MetaMismatch(ProducerError):
 
 class LeaseNotHeld(ProducerError):
     """This Run has claimed no lease, or has released it. Call `claim()` first."""
+
+
+class NotConfirmed(ProducerError):
+    """No receipt came in time. The command may still be applied later.
+
+    Wait again with `wait_applied`, look at `status()`, and see that a writer is running.
+    """
+
+
+class CommandRejected(ProducerError):
+    """The writer refused the command and kept it as a rejection. `receipt` says why."""
+
+    def __init__(self, receipt: Receipt | None = None) -> None:
+        detail = ""
+        if receipt is not None:
+            detail = f" Run {receipt.run}, seq {receipt.seq}: {receipt.reason} {receipt.detail}"
+        super().__init__(f"{' '.join(cleandoc(self.__doc__ or '').split())}{detail}".rstrip())
+        self.receipt = receipt
+
+
+class LeaseLost(CommandRejected):
+    """The run's lease went to someone else, or was never granted: stop writing this run.
+
+    Commands since then were refused and are kept as rejections. Claim again to go on.
+    """

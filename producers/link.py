@@ -11,7 +11,6 @@ from redis.connection import Connection
 from redis.exceptions import ResponseError
 from redis.retry import Retry
 
-from producers.buffer import Batch, Waiting
 from producers.clock import now_ms
 from producers.contract.keys import Keys, partition_of
 from producers.contract.limits import PARTITIONS_MAX
@@ -23,6 +22,7 @@ from producers.settings import (
     find_redis,
     hide_password,
 )
+from producers.waiting import Batch, Waiting
 
 Argument = bytes | str | int
 
@@ -100,7 +100,7 @@ class Link:
         for run, commands in batch:
             partition = partition_of(run, self.partitions)
             by_partition.setdefault(partition, []).append((run, commands))
-        replies = _ask(
+        replies = ask(
             connection,
             [self._append_command(partition, part) for partition, part in by_partition.items()],
         )
@@ -118,44 +118,26 @@ class Link:
 
     def _connect(self) -> Wire:
         if self._connection is None:
-            url = find_redis(self._settings)
-            if url is None:
-                raise NotReady(f"{endpoint_path(self._settings.data)} names no server yet")
-            self.server = hide_password(url)
-            options = connection_options(url) | self._connection_options()
-            connection: Wire = options.pop("connection_class", Connection)(**options)
-            connection.connect()
-            self._connection = connection
+            self._connection, self.server = open_wire(self._settings)
         return self._connection
-
-    def _connection_options(self) -> dict[str, Any]:
-        return {
-            # redis-py would send whole pipelines again without a word.
-            "retry": Retry(NoBackoff(), 0),
-            "retry_on_timeout": False,
-            "retry_on_error": [],
-            "socket_connect_timeout": self._settings.connect_timeout_ms / 1_000,
-            "socket_timeout": self._settings.reply_timeout_ms / 1_000,
-            "protocol": 2,
-            "decode_responses": False,
-        }
 
     def _append_command(self, partition: int, part: Batch) -> list[Argument]:
         streams = [self._keys.run(partition, run) for run, _ in part]
         command: list[Argument] = ["EVAL", _APPEND, 1 + len(streams), self._keys.ready(partition)]
         command += streams
-        command.append(now_ms())
+        command += (now_ms(), self._settings.stream_messages_max or 0)
         for run, commands in part:
             command += (run, len(commands))
             for waiting in commands:
-                command.append(2 * len(waiting.fields))
-                for field in waiting.fields.items():
+                assert waiting.loaded is not None
+                command.append(2 * len(waiting.loaded))
+                for field in waiting.loaded.items():
                     command += field
         return command
 
     def _read_meta(self, connection: Wire) -> None:
         """Compare with the writer's number of partitions, or take it over."""
-        (value,) = _ask(connection, [["HGET", self._keys.meta, "partitions"]])
+        (value,) = ask(connection, [["HGET", self._keys.meta, "partitions"]])
         if value is None:
             return
         if isinstance(value, Exception):
@@ -176,7 +158,27 @@ class Link:
         self._meta_seen = True
 
 
-def _ask(connection: Wire, commands: list[list[Argument]]) -> list[Any]:
+def open_wire(settings: ProducerSettings) -> tuple[Wire, str]:
+    """A new connection, and where to, without a password. Raises NotReady, and redis' errors."""
+    url = find_redis(settings)
+    if url is None:
+        raise NotReady(f"{endpoint_path(settings.data)} names no server yet")
+    options: dict[str, Any] = connection_options(url) | {
+        # redis-py would send whole pipelines again without a word.
+        "retry": Retry(NoBackoff(), 0),
+        "retry_on_timeout": False,
+        "retry_on_error": [],
+        "socket_connect_timeout": settings.connect_timeout_ms / 1_000,
+        "socket_timeout": settings.reply_timeout_ms / 1_000,
+        "protocol": 2,
+        "decode_responses": False,
+    }
+    connection: Wire = options.pop("connection_class", Connection)(**options)
+    connection.connect()
+    return connection, hide_password(url)
+
+
+def ask(connection: Wire, commands: list[list[Argument]]) -> list[Any]:
     """Send commands in one go; their replies, an error reply as the exception that it is."""
     connection.send_packed_command(connection.pack_commands(commands))
     replies: list[Any] = []

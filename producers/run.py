@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, Literal, Protocol
+from types import TracebackType
+from typing import Any, Final, Literal, Protocol, Self
 
 import orjson
 
-from producers.buffer import Sent
 from producers.clock import iso, now_ms
 from producers.contract.commands import Auth, OwnerType, TestCaseStatus
 from producers.contract.envelope import token_sha256
-from producers.errors import LeaseNotHeld
+from producers.errors import LeaseLost, LeaseNotHeld, ProducerError
+from producers.handle import Receipt, Sent
+from producers.hold import Hold, Keeper
 from producers.names import new_token
+from producers.node import Node
 from producers.session import Session
 from producers.validation import make_auth
+
+logger = logging.getLogger("statewriter.producer")
 
 DEFAULT_LEASE_MS: Final = 30_000
 EffectStatus = Literal["applied", "rejected", "ambiguous", "cancelled"]
@@ -31,13 +37,44 @@ class Unset(Enum):
 UNSET: Final = Unset.UNSET
 
 
-class Publish(Protocol):
-    """Says a command about a run; returns its handle and the JSON text of its body."""
+LEASED_KINDS: Final = frozenset(
+    (
+        "run.snapshot",
+        "run.update",
+        "run.resume",
+        "run.reset",
+        "run.interrupt",
+        "run.delete",
+        "session.bind",
+        "lease.renew",
+        "lease.release",
+    )
+)
+"""What is refused without the lease. Entries go by who bound their segment."""
 
-    def __call__(
-        self, run: str, kind: str, body: Mapping[str, Any], auth: Auth | None
+
+class Way(Protocol):
+    """How a run's commands leave."""
+
+    @property
+    def keeper(self) -> Keeper:
+        """Who renews leases."""
+        ...
+
+    def publish(  # a command and how it is sent
+        self,
+        run: str,
+        kind: str,
+        body: Mapping[str, Any],
+        auth: Auth | None = None,
+        *,
+        ask: bool = False,
+        confirm: bool = False,
     ) -> tuple[Sent, bytes]:
-        """Raises as Producer says."""
+        """Say a command; returns its handle and the JSON text of its body.
+
+        Raises as Producer says.
+        """
         ...
 
 
@@ -56,15 +93,21 @@ class Run:
     """Each method says one thing and returns its handle at once. Errors as Producer says.
 
     After `claim()` every command carries the claimed authority, without waiting for the claim.
+    With `confirm=True` a call returns once the writer has applied the command; else it raises
+    CommandRejected or NotConfirmed. In a `with` the run is completed at the end, or has failed if
+    the block raised, unless it was ended within.
     """
 
-    def __init__(self, run_id: str, publish: Publish) -> None:
+    def __init__(self, run_id: str, way: Way) -> None:
         self._id = run_id
-        self._publish = publish
+        self._way = way
         self._auth: Auth | None = None
         self._lease_ms = DEFAULT_LEASE_MS
         # The body that brought the last state: bytes, so the caller may go on changing its own.
         self._stated = b"{}"
+        self._held = False
+        self._lost: Receipt | None = None
+        self._ended = False
 
     @property
     def id(self) -> str:
@@ -79,9 +122,20 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({self._id!r})"
 
-    def send(self, kind: str, body: Mapping[str, Any], *, auth: Auth | None = None) -> Sent:
+    def send(
+        self,
+        kind: str,
+        body: Mapping[str, Any],
+        *,
+        auth: Auth | None = None,
+        confirm: bool = False,
+    ) -> Sent:
         """Say anything about this run, under `auth` if given, else under the claimed authority."""
-        sent, text = self._publish(self._id, kind, body, auth or self._auth)
+        if self._lost is not None and kind in LEASED_KINDS:
+            raise LeaseLost(self._lost)
+        sent, text = self._way.publish(
+            self._id, kind, body, auth or self._auth, ask=self._held, confirm=confirm
+        )
         if kind == "run.snapshot" or (kind == "run.create" and body.get("state") is not None):
             self._stated = text
         return sent
@@ -97,6 +151,7 @@ class Run:
         scope: Literal["run", "node"] | None = None,
         expected_revision: int | None = None,
         on_conflict: Literal["reject", "merge"] = "reject",
+        confirm: bool = False,
     ) -> Sent:
         """Replace the state, and name the trace event that led there.
 
@@ -109,9 +164,9 @@ class Run:
         body = _given(event=draft or None, expected_revision=expected_revision)
         if on_conflict != "reject":
             body["on_conflict"] = on_conflict
-        return self.send("run.snapshot", {"state": state, **body})
+        return self.send("run.snapshot", {"state": state, **body}, confirm=confirm)
 
-    def update(
+    def update(  # all but three are optional and named
         self,
         type: str,
         key: str,
@@ -119,10 +174,16 @@ class Run:
         *,
         node: str | None = None,
         attempt: str | None = None,
+        confirm: bool = False,
     ) -> Sent:
         """Progress: the last update of a type and key (and attempt) is the current one."""
         body = {"type": type, "key": key, "data": data}
-        return self.send("run.update", body | _given(node_id=node, attempt_id=attempt))
+        body |= _given(node_id=node, attempt_id=attempt)
+        return self.send("run.update", body, confirm=confirm)
+
+    def node(self, node_id: str, attempt: str | None = None) -> Node:
+        """The run as one of its nodes speaks of it: its name is put into each call."""
+        return Node(self, node_id, attempt)
 
     def session(
         self,
@@ -133,16 +194,28 @@ class Run:
         """A transcript of this run; use it in a `with`, or call its `bind` and `capture`."""
         return Session(self, session_id, capture_key, binding)
 
-    def complete(self, output: Any = None, state: Mapping[str, Any] | None = None) -> Sent:
+    def complete(
+        self,
+        output: Any = None,
+        state: Mapping[str, Any] | None = None,
+        *,
+        confirm: bool = False,
+    ) -> Sent:
         """Finish well: a snapshot of `state`, else of the last state that this object sent."""
         finished = _given(status="completed", finishedAt=iso(now_ms()), finalOutput=output)
-        return self.snapshot(self._last_state(state) | finished, "run_completed")
+        return self._end(self._last_state(state) | finished, "run_completed", confirm)
 
-    def fail(self, error: str | BaseException, state: Mapping[str, Any] | None = None) -> Sent:
+    def fail(
+        self,
+        error: str | BaseException,
+        state: Mapping[str, Any] | None = None,
+        *,
+        confirm: bool = False,
+    ) -> Sent:
         """Finish badly: as `complete`, with an error text or `<class>: <text>` of an exception."""
         text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
         finished = {"status": "failed", "finishedAt": iso(now_ms()), "error": text}
-        return self.snapshot(self._last_state(state) | finished, "run_failed")
+        return self._end(self._last_state(state) | finished, "run_failed", confirm)
 
     def resume(self) -> Sent:
         """Take a running run up again: what was active is interrupted."""
@@ -191,6 +264,7 @@ class Run:
         owner_type: OwnerType = "host",
         lease_ms: int = DEFAULT_LEASE_MS,
         token: str | None = None,
+        confirm: bool = False,
     ) -> Lease:
         """Claim the right to write, with a new token unless one is given.
 
@@ -205,7 +279,8 @@ class Run:
             "token_sha256": token_sha256(token),
             "lease_ms": lease_ms,
         }
-        sent, _ = self._publish(self._id, "lease.claim", body, None)
+        sent, _ = self._way.publish(self._id, "lease.claim", body, ask=self._held, confirm=confirm)
+        self._lost = None
         self._auth = auth
         self._lease_ms = lease_ms
         return Lease(owner_type, owner_id, lease_ms, token, sent)
@@ -227,6 +302,67 @@ class Run:
             raise LeaseNotHeld
         sent = self.send("lease.release", {})
         self._auth = None
+        self._held = False
+        return sent
+
+    def hold(
+        self,
+        owner_id: str,
+        *,
+        owner_type: OwnerType = "host",
+        lease_ms: int = DEFAULT_LEASE_MS,
+        confirm: bool = False,
+    ) -> Hold:
+        """The lease for a `with`: claimed, renewed in the background, released.
+
+        When another owner has taken the run, its next call raises LeaseLost. With `confirm` the
+        block begins when the claim was granted; else LeaseLost is raised.
+        """
+        return Hold(self, self._way.keeper, owner_id, owner_type, lease_ms, confirm)
+
+    @property
+    def lost(self) -> Receipt | None:
+        """The refusal that showed that the lease is lost; None while all is well."""
+        return self._lost
+
+    def claim_for(self, owner_id: str, owner_type: OwnerType, lease_ms: int, confirm: bool) -> Sent:
+        """Claim, and ask for receipts from now on: what a hold does."""
+        self._held = True
+        try:
+            return self.claim(
+                owner_id, owner_type=owner_type, lease_ms=lease_ms, confirm=confirm
+            ).sent
+        except BaseException:
+            self._held = False
+            raise
+
+    def lose(self, receipt: Receipt) -> None:
+        """The lease is lost: the next call that needs it says so."""
+        self._lost = receipt
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._ended:
+            return
+        if error is None:
+            self.complete()
+            return
+        try:
+            self.fail(error)
+        except ProducerError as refused:
+            # The block's own error is what the caller must see.
+            logger.warning("action=failure_unsent run=%s: %s", self._id, refused)
+
+    def _end(self, state: Mapping[str, Any], event: str, confirm: bool) -> Sent:
+        sent = self.snapshot(state, event, confirm=confirm)
+        self._ended = True
         return sent
 
     def _last_state(self, state: Mapping[str, Any] | None) -> dict[str, Any]:

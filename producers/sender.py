@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisError
 
-from producers.buffer import Batch, Buffer
+from producers.buffer import Buffer
 from producers.errors import MetaMismatch
 from producers.link import Link, NotReady, describe
 from producers.settings import ProducerSettings
+from producers.spool import Spool
+from producers.waiting import Batch
 
 logger = logging.getLogger("statewriter.producer")
 
@@ -34,8 +36,11 @@ class Sender:
     wait and to send the same again, under the same sequences: the writer drops what it knows.
     """
 
-    def __init__(self, buffer: Buffer, settings: ProducerSettings) -> None:
+    def __init__(
+        self, buffer: Buffer, settings: ProducerSettings, spool: Spool | None = None
+    ) -> None:
         self._buffer = buffer
+        self._spool = spool
         self._settings = settings
         self._link = Link(settings)
         self._bytes_max = settings.pipeline_bytes_max
@@ -56,14 +61,62 @@ class Sender:
         self._thread.join(timeout_s)
 
     def _work(self) -> None:
+        self._adopt()
         backoff_ms = 0
         while batch := self._buffer.take(self._settings.pipeline_commands_max, self._bytes_max):
-            if self._send(batch):
+            if not self._load(batch):
+                continue
+            sent = self._send(batch)
+            for _, commands in batch:
+                for waiting in commands:
+                    waiting.loaded = None
+            if sent:
                 backoff_ms = 0
             else:
                 backoff_ms = min(max(2 * backoff_ms, BACKOFF_MS_MIN), BACKOFF_MS_MAX)
                 self._buffer.pause(backoff_ms)
         self._link.drop()
+
+    def _adopt(self) -> None:
+        """What earlier processes left on disk goes first."""
+        if self._spool is None:
+            return
+        try:
+            found = self._spool.adopt()
+        except OSError as error:
+            logger.warning("action=spool_unreadable: %s; it stays where it is", error)
+            return
+        if found:
+            self._buffer.adopt(found)
+            logger.info(
+                "action=spool_adopted commands=%d runs=%d producers=%d",
+                len(found),
+                len({sent.run for sent, _ in found}),
+                len({sent.producer for sent, _ in found}),
+            )
+
+    def _load(self, batch: Batch) -> bool:
+        """Read from disk what lies there. False if something could not be: take another batch."""
+        for run, commands in batch:
+            for waiting in commands:
+                try:
+                    waiting.load()
+                except OSError as error:
+                    # Those before it in the batch are taken again.
+                    if waiting is not commands[0]:
+                        del commands[commands.index(waiting) :]
+                        break
+                    logger.log(
+                        logging.ERROR,
+                        "action=spool_lost run=%s producer=%s seq=%d: %s",
+                        run,
+                        waiting.sent.producer,
+                        waiting.sent.seq,
+                        error,
+                    )
+                    self._buffer.lose(run)
+                    return False
+        return True
 
     def _send(self, batch: Batch) -> bool:
         """Whether Redis accepted any of it."""
@@ -113,6 +166,7 @@ class Sender:
     def _note(self, level: int, trouble: Trouble, error: Exception | None = None) -> None:
         """One line when the trouble begins or changes its kind, none while it lasts."""
         known, self.trouble = self.trouble, trouble
+        self._buffer.trouble(True)
         if known is None or known.action != trouble.action:
             logger.log(
                 level,
@@ -128,6 +182,7 @@ class Sender:
         if self.trouble is None:
             return
         self.trouble = None
+        self._buffer.trouble(False)
         self._buffer.block(None)
         levels = self._buffer.levels
         logger.info(

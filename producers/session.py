@@ -8,11 +8,11 @@ from threading import RLock
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from producers.buffer import Sent
 from producers.clock import iso, now_ms
 from producers.contract.commands import Auth, CaptureStatus
 from producers.contract.reasons import Reason
 from producers.errors import InvalidCommand, ProducerError
+from producers.handle import Sent
 
 logger = logging.getLogger("statewriter.producer")
 
@@ -30,7 +30,14 @@ class Speaker(Protocol):
         """The authority that its commands carry now."""
         ...
 
-    def send(self, kind: str, body: Mapping[str, Any], *, auth: Auth | None = None) -> Sent:
+    def send(
+        self,
+        kind: str,
+        body: Mapping[str, Any],
+        *,
+        auth: Auth | None = None,
+        confirm: bool = False,
+    ) -> Sent:
         """Say a command about it."""
         ...
 
@@ -88,13 +95,15 @@ class Session:
         self._bound = True
         return sent
 
-    def entry(self, entry: Mapping[str, Any], entry_id: str | None = None) -> Sent:
+    def entry(
+        self, entry: Mapping[str, Any], entry_id: str | None = None, *, confirm: bool = False
+    ) -> Sent:
         """Append a settled entry; it is known by `entry_id`, else by its own `id`."""
         body: dict[str, Any] = {**self._place, "entry": entry}
         if entry_id is not None:
             body["entry_id"] = entry_id
         with self._lock:
-            sent = self._append("session.entry", body)
+            sent = self._append("session.entry", body, confirm)
             name = entry.get("id") if entry_id is None else entry_id
             if isinstance(name, str):
                 self._entry_ids.add(name)
@@ -126,7 +135,7 @@ class Session:
         document = {name: value for name, value in named.items() if value is not None}
         return self.events([{**document, "type": type, "payload": payload}])
 
-    def events(self, documents: Sequence[Mapping[str, Any]]) -> Sent:
+    def events(self, documents: Sequence[Mapping[str, Any]], *, confirm: bool = False) -> Sent:
         """Append a batch of event documents. `seq` and `at` are stamped where they are absent."""
         at = iso(now_ms())
         stamped: list[dict[str, Any]] = []
@@ -139,7 +148,7 @@ class Session:
                 stamped.append(event)
                 if type(event["seq"]) is int:
                     seq = event["seq"]
-            sent = self._append("session.events", {**self._place, "events": stamped})
+            sent = self._append("session.events", {**self._place, "events": stamped}, confirm)
             # Events that are sent again do not turn the counter back.
             self._last_seq = max(self._last_seq, seq)
         return sent
@@ -152,6 +161,7 @@ class Session:
         event_count: int | None = None,
         last_event_seq: int | None = None,
         failure: Mapping[str, Any] | None = None,
+        confirm: bool = False,
     ) -> Sent:
         """Say how the recording stands; counts that are given are checked against the store's."""
         named = {
@@ -162,7 +172,8 @@ class Session:
         }
         given = {name: value for name, value in named.items() if value is not None}
         with self._lock:
-            sent = self._append("session.capture", {**self._place, "status": status, **given})
+            body = {**self._place, "status": status, **given}
+            sent = self._append("session.capture", body, confirm)
             self._ended = status != "recording"
         return sent
 
@@ -192,8 +203,9 @@ class Session:
             # The block's own error is what the caller must see.
             logger.warning("action=capture_unsent run=%s: %s", self._run.id, refused)
 
-    def _append(self, kind: str, body: dict[str, Any]) -> Sent:
+    def _append(self, kind: str, body: dict[str, Any], confirm: bool = False) -> Sent:
         if not self._bound:
             self.bind()
         # A segment keeps the authority that bound it, also after the run's lease was released.
-        return self._run.send(kind, body, auth=self._run.auth or self._bound_auth)
+        auth = self._run.auth or self._bound_auth
+        return self._run.send(kind, body, auth=auth, confirm=confirm)

@@ -1,20 +1,29 @@
-"""Every setting of a producer: argument, else environment (`STATEWRITER_<NAME>`), else default."""
+"""Every setting of a producer: argument, else environment (`STATEWRITER_<NAME>`), else a TOML file
+(`STATEWRITER_CONFIG`, else `statewriter.toml` in the working folder), else default.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from tomllib import TOMLDecodeError
 from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
 from redis.connection import parse_url
 
 from producers.contract.keys import DEFAULT_PREFIX
 from producers.contract.limits import PARTITIONS_MAX
 from producers.errors import InvalidSettings
 
-WhenFull = Literal["block", "raise"]
+WhenFull = Literal["spool", "block", "raise", "drop"]
 Milliseconds = Annotated[int, Field(ge=0, le=24 * 60 * 60 * 1_000)]
 PositiveMilliseconds = Annotated[Milliseconds, Field(ge=1)]
 Bytes = Annotated[int, Field(ge=1)]
@@ -39,9 +48,25 @@ class ProducerSettings(BaseSettings):
     """Unset: the number that the first writer wrote into Redis."""
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,64}$")] = DEFAULT_PREFIX
     buffer_bytes_max: Bytes = 64 * 1024 * 1024
-    when_full: WhenFull = "block"
-    """`block` waits up to `block_timeout_ms` for room, `raise` does not; both end in BufferFull."""
+    when_full: WhenFull = "spool"
+    """`spool` moves to disk what Redis does not take, `block` waits up to `block_timeout_ms` for
+    room, `raise` does not, `drop` counts what found none. The first three can end in BufferFull.
+    """
     block_timeout_ms: Milliseconds = 5_000
+    spool: Path | None = None
+    """Folder of the spool. Unset: `spool` in the data folder."""
+    spool_bytes_max: Bytes = 1024 * 1024 * 1024
+    """Per producer."""
+    spool_after_ms: Milliseconds = 250
+    """How long a command waits for Redis in memory."""
+    spool_fsync: bool = False
+    """Whether what is on disk must survive a power cut, and not only the death of the process."""
+    stream_messages_max: Annotated[int, Field(ge=1)] | None = None
+    """How long a run's stream may become before this producer keeps its commands. Unset: any."""
+    receipt_timeout_ms: PositiveMilliseconds = 2_000
+    """How long to wait for a receipt before the command is sent again, for who waits for it."""
+    confirm_timeout_ms: PositiveMilliseconds = 10_000
+    """How long a call with `confirm=True` waits."""
     exit_timeout_ms: Milliseconds = 5_000
     """How long the interpreter's exit may wait for producers that nobody closed, all together."""
     pipeline_commands_max: Annotated[int, Field(ge=1, le=10_000)] = 500
@@ -49,6 +74,24 @@ class ProducerSettings(BaseSettings):
     """A command that is larger travels alone."""
     connect_timeout_ms: PositiveMilliseconds = 2_000
     reply_timeout_ms: PositiveMilliseconds = 10_000
+
+    @property
+    def spool_folder(self) -> Path:
+        """Where commands go that Redis does not take."""
+        return self.data / "spool" if self.spool is None else self.spool
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments, environment, file."""
+        named = os.environ.get("STATEWRITER_CONFIG") or "statewriter.toml"
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, Path(named))
 
 
 def make_settings(settings: ProducerSettings | None, arguments: dict[str, Any]) -> ProducerSettings:
@@ -62,10 +105,15 @@ def make_settings(settings: ProducerSettings | None, arguments: dict[str, Any]) 
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         name = ".".join(str(step) for step in first["loc"]) or "settings"
         raise InvalidSettings(f"{name}: {first['msg']}") from None
+    except (TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidSettings(f"the configuration file is no TOML: {error}") from None
     if made.redis is not None:
         _check_url(made.redis)
     # A host that changes its directory later still means the folder it named.
-    return made.model_copy(update={"data": made.data.absolute()})
+    folders = {"data": made.data.absolute()}
+    if made.spool is not None:
+        folders["spool"] = made.spool.absolute()
+    return made.model_copy(update=folders)
 
 
 def find_redis(settings: ProducerSettings) -> str | None:

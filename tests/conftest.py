@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -88,3 +89,21 @@ def redis_client(redis_server: RealServer) -> Iterator[redis.Redis]:
     """A client of `redis_server` that answers in bytes."""
     with redis_server.client() as client:
         yield client
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A table of seconds per folder, so that nobody has to guess what makes the suite slow."""
+    seconds: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                parts = Path(report.nodeid.partition("::")[0]).parts
+                folder = "/".join(parts[: min(2, len(parts) - 1)]) or "tests"
+                seconds[folder] = seconds.get(folder, 0.0) + report.duration
+                counts[folder] = counts.get(folder, 0) + (report.when == "call")
+    terminalreporter.section("seconds per folder")
+    for folder in sorted(seconds, key=lambda name: -seconds[name]):
+        terminalreporter.write_line(
+            f"{seconds[folder]:8.1f} s {counts[folder]:6d} tests  {folder}"
+        )

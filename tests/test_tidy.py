@@ -17,7 +17,12 @@ SKIPPED = {"__pycache__", "node_modules"}
 SKIPPED_AT_TOP = {"build", "data", "demo-data", "dist"}
 
 # Imported by hosts and users rather than by us. Each is documented as an entrance.
-ENTRANCES = {"writer.cli"}
+ENTRANCES = {
+    "writer.cli",
+    "producers.integrations.agents",
+    "producers.integrations.langgraph",
+    "producers.integrations.logs",
+}
 
 
 def files() -> Iterator[Path]:

@@ -23,6 +23,7 @@ from writer.core.facts import Wanted, want
 from writer.core.outcome import Applied, Held, Outcome, Rejected
 from writer.core.run import Run
 from writer.dialects import DIALECTS
+from writer.errors import WriterError
 from writer.store.commit import (
     FREES,
     ActRow,
@@ -126,6 +127,7 @@ class Aggregates:
 
 def _weight(run: Run) -> int:
     items = len(run.attempts) + len(run.updates) + len(run.segments) + len(run.producers)
+    items += len(run.work_items) + len(run.invocations) + len(run.suspensions)
     state = parts.weight(run.state) if run.state is not None else 0
     return RUN_BYTES + items * ITEM_BYTES + state
 
@@ -181,8 +183,11 @@ class Applier:
                 batch.archived = self.archive.append(records).text()
             hook("archived")
             commit_seq = self.file.commit(batch, hook)
-        except BaseException:
+        except BaseException as error:
             self.aggregates.drop(by_run)
+            if self.archive is not None and batch.archived and _is_unexpected(error):
+                # It will be halved, and what quarantines its run must not stand in the archive.
+                self.archive.take_back()
             raise
         self.aggregates.weigh(batch.runs)
         return settled, commit_seq
@@ -222,7 +227,7 @@ class Applier:
                     del waiting[request.run]
                 batch.acts.append(ActRow(*request, "refused" if refused else "done", refused, now))
             batch.runs.extend(run for run in touched.values() if run.stored)
-            done = [Act(*row[:5]) for row in batch.acts if row.outcome == "done"]
+            done = [Act(*row[:6]) for row in batch.acts if row.outcome == "done"]
             if self.archive is not None and done:
                 batch.archived = self.archive.append((), done).text()
             hook("archived")
@@ -248,11 +253,11 @@ class Applier:
             if act.act == "break":
                 # Refused unless the cursor stands there already: then the message is not read
                 # again.
-                _carry_out(run, Request(*act, "archive"), None)
+                _carry_out(run, Request(*act), None)
             elif act.act == "drop" and run.stored:
                 # What was refused later is not kept at all: see `rejection`.
-                self._drop(run, Request(*act, "archive"), batch)
-            batch.acts.append(ActRow(*act, "archive", "done", "", now))
+                self._drop(run, Request(*act), batch)
+            batch.acts.append(ActRow(*act, "done", "", now))
         batch.runs.extend(run for run in touched.values() if run.stored)
         self.file.commit(batch, hook)
         self.aggregates.drop(touched)
@@ -315,6 +320,11 @@ class Applier:
                 command=None, newer_version=None, reason=Reason.PARTITION_WRONG, detail=""
             )
         return decoded
+
+
+def _is_unexpected(error: BaseException) -> bool:
+    """Whether the loop will try the batch again in halves."""
+    return isinstance(error, Exception) and not isinstance(error, WriterError)
 
 
 def _carry_out(run: Run, request: Request, waiting: Quarantine | None) -> str:

@@ -6,27 +6,47 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
-from threading import Event, Thread
+from threading import Event, Thread, current_thread, main_thread
+from typing import Any
+from weakref import WeakSet
 
 from producers.contract.keys import Keys
 from producers.contract.limits import CONTRACT_VERSION
-from writer.clock import now_ms
-from writer.errors import Defect, Fenced, Misconfigured, PartitionTaken, Retry, Stop
+from writer.clock import monotonic, now_ms, sleep
+from writer.errors import (
+    Defect,
+    Fenced,
+    Misconfigured,
+    PartitionTaken,
+    Retry,
+    Stop,
+    StoreUnavailable,
+    WriterError,
+)
 from writer.health import Health
 from writer.loop import Log, place_of
 from writer.settings import DEFAULT_PARTITIONS, WriterSettings
 from writer.store.checkpoint import Checkpointer
 from writer.store.cursors import CursorReader
 from writer.store.partition import partition_path, stored_partitions
-from writer.streams.archive import archive_folder, expire
-from writer.streams.link import Client, connect, lua, translated
+from writer.streams.archive import archive_folder
+from writer.streams.link import Client, connect, hang_up, lua, translated
 from writer.streams.ownership import FileLock, writer_id
+from writer.streams.reach import expire
+from writer.streams.risks import risks
 from writer.streams.sweep import sweep
 from writer.tenure import Outside, Tenure
 
 RETRY_MS_MIN = 50
 STANDBY_S = 0.25
 """How often a stand-by asks whether the partition is free."""
+STOP_S = 2.5
+"""How long a stop waits for what is in hand, before it cuts the connections to Redis."""
+META_S = 2.0
+"""How often hosts are told again what a flushed Redis forgot."""
+SWEEP_RETRY_S = 1.0
+LOOK_S = 0.1
+"""How often the main thread looks whether it is to stop."""
 
 
 class Daemon:
@@ -56,32 +76,28 @@ class Daemon:
         self.accept_loss = accept_loss
         self.standby = standby
         self._wanted = partitions
+        self._stopping = False
         self._ended = Event()
-        self._stopped = Event()
         self._sweep_now = Event()
         self._running: set[int] = set()
+        self._waiting: dict[int, str] = {}
+        self._told: dict[int, str] = {}
         self._threads: list[Thread] = []
         self._locks: list[FileLock] = []
         self._checkpointer: Checkpointer | None = None
         self._health: Health | None = None
+        self._clients: WeakSet[Client] = WeakSet()
         self.total = 0
 
     def start(self) -> None:
         """Lock the files, agree with Redis on the partitions, start the threads.
 
-        Waits while Redis is away. Raises PartitionTaken, Misconfigured, and RedisUnavailable when
-        it is stopped meanwhile: then nothing was started.
+        Waits while Redis is away or the folder can not be written. Raises PartitionTaken,
+        Misconfigured, and the Retry error that it waits for when it is stopped meanwhile: then
+        nothing was started.
         """
         data = self.settings.data
-        data.mkdir(parents=True, exist_ok=True)
-        self.total = self._agree_in_time()
-        own = sorted(set(range(self.total) if self._wanted is None else self._wanted))
-        if not own or not 0 <= own[0] <= own[-1] < self.total:
-            raise Misconfigured(
-                f"partitions {own} are not all among 0 to {self.total - 1}",
-                hint="name partitions that exist, or none for all",
-            )
-        self._lock(own)
+        own = self._prepare_in_time()
         self._health = Health(data, _without_password(self.url))
         paths = [partition_path(data, partition) for partition in own]
         self._checkpointer = Checkpointer(paths, self.settings.checkpoint_ms)
@@ -107,19 +123,37 @@ class Daemon:
             except PartitionTaken:
                 if self.standby:
                     continue
-                self._release_locks()
                 raise
             self._locks.append(lock)
 
     def stop(self) -> None:
         """Ask all threads to finish what they have in hand. Returns at once."""
+        self._stopping = True
+        # A signal handler must take no lock: what it interrupted may hold it. Then `wait` does.
+        if current_thread() is not main_thread():
+            self._wake()
+
+    def _goes_on(self) -> bool:
+        return not self._stopping
+
+    def _wake(self) -> None:
         self._ended.set()
         self._sweep_now.set()
 
     def wait(self) -> None:
         """Return when all has ended; raises the Stop error that ended it, if one did."""
+        while not self._stopping:
+            sleep(LOOK_S)
+        self._wake()
+        deadline = monotonic() + STOP_S
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, deadline - monotonic()))
+        while any(thread.is_alive() for thread in self._threads):
+            # A server that does not answer: what is in hand is settled when it is read again.
+            for client in list(self._clients):
+                hang_up(client)
+            for thread in self._threads:
+                thread.join(RETRY_MS_MIN / 1000)
         if self._checkpointer is not None:
             self._checkpointer.stop()
         self._release_locks()
@@ -138,17 +172,58 @@ class Daemon:
             lock.release()
         self._locks.clear()
 
-    def _agree_in_time(self) -> int:
-        """Agree with Redis on the partitions; started before its Redis, a daemon waits for it."""
+    def _tell_risks(self) -> None:
+        """Say what Redis may lose by its settings."""
+        with closing(connect(self.url)) as client:
+            for risk in risks(client):
+                say = self.log.warning if risk.severe else self.log.info
+                say("redis_risk", setting=risk.setting, value=risk.value, risk=risk.sentence)
+
+    def _prepare(self) -> list[int]:
+        """Agree with Redis on the partitions and lock ours; returns them."""
+        data = self.settings.data
+        try:
+            data.mkdir(parents=True, exist_ok=True)
+            self.total = self._agree(connect(self.url))
+            own = self._choose()
+            self._lock(own)
+        except OSError as error:
+            self._release_locks()
+            raise StoreUnavailable(
+                f"{data}: {error.strerror or error}",
+                hint="make room or give the right to write; the writer goes on by itself",
+            ) from error
+        except BaseException:
+            self._release_locks()
+            raise
+        return own
+
+    def _choose(self) -> list[int]:
+        own = sorted(set(range(self.total) if self._wanted is None else self._wanted))
+        if not own or not 0 <= own[0] <= own[-1] < self.total:
+            raise Misconfigured(
+                f"partitions {own} are not all among 0 to {self.total - 1}",
+                hint="name partitions that exist, or none for all",
+            )
+        return own
+
+    def _prepare_in_time(self) -> list[int]:
+        """Prepare as soon as it is possible: a daemon may be started before its Redis."""
         wait_ms = RETRY_MS_MIN
         while True:
             try:
-                return self._agree(connect(self.url))
+                own = self._prepare()
+                self._tell_risks()
+                return own
             except Retry as error:
+                self._release_locks()
                 if wait_ms == RETRY_MS_MIN:
                     self.log.warning("waiting", cause=str(error), hint=error.hint)
-                if self._ended.wait(wait_ms / 1000):
-                    raise
+                until = monotonic() + wait_ms / 1000
+                while monotonic() < until:
+                    if self._stopping:
+                        raise
+                    sleep(RETRY_MS_MIN / 1000)
                 wait_ms = min(wait_ms * 2, self.settings.retry_ms_max)
 
     def _agree(self, client: Client) -> int:
@@ -180,46 +255,67 @@ class Daemon:
             return int(meta(keys=[self.keys.meta], args=[wanted, CONTRACT_VERSION]))
 
     def _write(self, partition: int) -> None:
-        """A partition's thread: take it, loop, and after a Retry error take it again."""
+        """A partition's thread: take it, loop, and after a Retry error take it again.
+
+        It has recovered when a round went well: that it could be taken says little.
+        """
         wait_ms = RETRY_MS_MIN
-        waiting = ""
-        assert self._health is not None
-        self._health.tell(partition, "starting")
-        while not self._ended.is_set():
+        self._tell(partition, "starting")
+        while self._goes_on():
             try:
                 with self._tenure(partition) as loop:
                     self.sweep_soon(partition)
-                    if waiting:
-                        self.log.info("recovered", partition=partition)
-                    waiting = ""
-                    self._health.tell(partition, "running")
-                    while not self._ended.is_set():
+                    if partition not in self._waiting:
+                        self._tell(partition, "running", event="taken", epoch=loop.file.epoch)
+                    while self._goes_on():
                         loop.step()
                         wait_ms = RETRY_MS_MIN
+                        if partition in self._waiting:
+                            del self._waiting[partition]
+                            self._tell(
+                                partition, "running", event="recovered", epoch=loop.file.epoch
+                            )
                     loop.step_down()
             except Retry as error:
-                if str(error) != waiting:
-                    self.log.warning(
-                        "waiting", partition=partition, cause=str(error), hint=error.hint
-                    )
-                    self._health.tell(partition, "waiting", str(error), error.hint)
-                waiting = str(error)
+                if self._waiting.get(partition) != str(error):
+                    self._waiting[partition] = str(error)
+                    self._tell(partition, "waiting", error, event="waiting")
                 self._ended.wait(wait_ms / 1000)
                 wait_ms = min(wait_ms * 2, self.settings.retry_ms_max)
             except (PartitionTaken, Fenced) as error:
+                self._waiting.pop(partition, None)
                 if not self.standby:
                     self._give_up(partition, error)
-                elif not waiting:
-                    waiting = str(error)
-                    self.log.info("standing_by", partition=partition, cause=waiting)
-                    self._health.tell(partition, "standby", waiting)
+                elif self._told.get(partition) != "standby":
+                    self._tell(partition, "standby", error, event="standing_by")
                 self._ended.wait(STANDBY_S)
             except Stop as error:
                 self._give_up(partition, error)
-        self._health.tell(partition, "stopped")
+        self._tell(partition, "stopped")
+
+    def _tell(
+        self,
+        partition: int,
+        state: str,
+        error: WriterError | None = None,
+        *,
+        event: str = "",
+        **fields: Any,
+    ) -> None:
+        """Say in the health file, and in the log if there is an `event`, how a partition is."""
+        cause, hint = ("", "") if error is None else (str(error), error.hint)
+        self._told[partition] = state
+        if event:
+            if error is not None:
+                fields |= {"cause": cause, "hint": hint}
+            (self.log.warning if event == "waiting" else self.log.info)(
+                event, partition=partition, **fields
+            )
+        assert self._health is not None
+        self._health.tell(partition, state, cause, hint)
 
     def _tenure(self, partition: int) -> Tenure:
-        outside = Outside(partial(connect, self.url))
+        outside = Outside(self._connect)
         return Tenure(
             self.settings,
             outside,
@@ -229,6 +325,11 @@ class Daemon:
             accept_loss=self.accept_loss,
             writer=self._writer,
         )
+
+    def _connect(self) -> Client:
+        client = connect(self.url)
+        self._clients.add(client)
+        return client
 
     def _expire(self, partition: int) -> None:
         hours = self.settings.archive_keep_hours
@@ -260,22 +361,28 @@ class Daemon:
 
     def _sweep(self) -> None:
         """The sweep's thread: when a partition is taken, after each reconnect, every `sweep_ms`."""
-        while not self._ended.is_set():
-            self._sweep_now.wait(self.settings.sweep_ms / 1000)
+        sweep_at = 0.0
+        while not self._stopping:
+            self._sweep_now.wait(min(META_S, self.settings.sweep_ms / 1000))
+            asked = self._sweep_now.is_set()
             self._sweep_now.clear()
-            client = connect(self.url)
+            client = self._connect()
             try:
                 self._meta(client, self.total)
+                if not asked and monotonic() < sweep_at:
+                    continue
+                sweep_at = monotonic() + self.settings.sweep_ms / 1000
                 for partition in sorted(self._running):
                     path = partition_path(self.settings.data, partition)
                     self._expire(partition)
                     with closing(CursorReader(path)) as cursors:
                         marked = sweep(client, self.keys, partition, cursors, self._ended)
-                    if marked:
+                    if marked and partition not in self._waiting:
                         self.log.info("swept", partition=partition, marked=marked)
             except Retry:
-                # The loops meet the same fault and say so; their next reconnect sweeps again.
-                continue
+                # The loops meet the same fault and say so.
+                sweep_at = 0.0
+                self._ended.wait(SWEEP_RETRY_S)
             finally:
                 client.close()
 

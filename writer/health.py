@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 import orjson
 
 from writer.clock import now_ms
+
+ROOM_BYTES = 2_048
+"""The file is kept this much larger than what it says, at least."""
 
 
 class Health:
@@ -39,13 +43,24 @@ class Health:
             self._write()
 
     def _write(self) -> None:
+        text = orjson.dumps(self._told, option=orjson.OPT_INDENT_2)
         draft = self._path.with_suffix(".json.new")
         try:
-            draft.write_bytes(orjson.dumps(self._told, option=orjson.OPT_INDENT_2))
+            draft.write_bytes(text.ljust((len(text) // ROOM_BYTES + 2) * ROOM_BYTES))
             draft.replace(self._path)
         except OSError:
-            # A full disk is what may have to be told. The lag and the log tell it, too.
-            return
+            self._write_in_place(text)
+
+    def _write_in_place(self, text: bytes) -> None:
+        """Tell a full disk's fault in the room that was taken before. If it can not: so does the
+        log.
+        """
+        with suppress(OSError):
+            self._path.with_suffix(".json.new").unlink(missing_ok=True)
+            with self._path.open("r+b") as file:
+                room = os.fstat(file.fileno()).st_size
+                if len(text) <= room:
+                    file.write(text.ljust(room))
 
     def remove(self) -> None:
         """A stopped daemon says nothing."""

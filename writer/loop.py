@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from producers.contract import limits
 from writer.apply import Applier, Message, Request, Settled, order_of
 from writer.clock import SYSTEM, Clock
 from writer.core.outcome import Held, Rejected
-from writer.errors import WriterError
+from writer.core.sequence import Standing, standing
+from writer.errors import StoreUnavailable, WriterError
 from writer.receipts import Receipt, receipts_of
 from writer.store.commit import FREES, Hook, no_hook
 from writer.store.partition import PartitionFile
@@ -67,7 +70,8 @@ class PartitionLoop:
     _unsynced: dict[str, Trim] = field(default_factory=dict)
     _sync_at: float = 0.0
     _refused: Counter[str] = field(default_factory=Counter)
-    _refused_at: float = 0.0
+    _noted: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _reported_at: float = 0.0
 
     def begin(self) -> None:
         """Let go on what this version understands and an older one did not; mark it as ready."""
@@ -99,23 +103,31 @@ class PartitionLoop:
             self._act([Request(*each) for each in asked], self.control.cursor)
         self._take()
         if not self.taken:
-            self._report_refused()
+            self._report()
+            # Nobody waits for it, and whoever can not write meets the same fault at its commit.
+            with suppress(StoreUnavailable):
+                self.file.give_back()
             return 0
         runs = list(self.taken)[:STREAMS_MAX]
         cursors = [(run, self.applier.aggregates.get(run).cursor.message_id) for run in runs]
         per_run = max(self.reader.batch_messages_max // len(runs), 16)
         reading = self.reader.read(cursors, per_run)
+        replaced = self._look_below(cursors)
+        reading = reading.without(replaced)
         restarts, trims = self._look_at_empty(reading.empty)
+        restarts += replaced
         gaps = {run: self._open_gaps(run) for run in runs}
         settled = self._apply(reading, restarts)
-        restarts += self._settle(settled, restarts, trims)
+        # Before anything is trimmed: what is missed may lie behind the cursor.
         restarts += self._look_for_missing(cursors, gaps)
+        restarts += self._settle(settled, restarts, trims)
         # Only now are these marks answered. A run with a rest goes behind the others: fairness.
         for run in runs:
             del self.taken[run]
         for run in (*reading.more, *restarts):
             if run not in self.quarantined:
                 self.taken[run] = None
+        self._report()
         return len(settled)
 
     def step_down(self) -> None:
@@ -169,8 +181,36 @@ class PartitionLoop:
                 restarts.append(run)
         if restarts:
             self.applier.apply((), now=self.clock.now_ms(), restarts=restarts, hook=self.hook)
-            self.log.warning("missing_found", runs=len(restarts))
+            for run in restarts:
+                self._note("missing_found", run)
         return restarts
+
+    def _look_below(self, cursors: Sequence[tuple[str, str]]) -> list[str]:
+        """Runs whose stream was replaced before we knew it: it holds messages up to the cursor that
+        were never read, and that a read from the cursor never would.
+
+        Either the cursor's own is not among them, or one is of an unknown sequence. Asked once for
+        each stream: from then on its last trim point tells.
+        """
+        replaced = []
+        for run, cursor in cursors:
+            if run in self._trimmed or cursor == "0-0":
+                continue
+            newest = self.reader.newest(run, cursor)
+            if newest is None:
+                self._trimmed[run] = cursor
+            elif newest == cursor and not self.reader.holds_new(
+                run, cursor, partial(self._knows, run)
+            ):
+                self._trimmed[run] = ""
+            else:
+                replaced.append(run)
+                self._note("stream_replaced", run)
+        return replaced
+
+    def _knows(self, run: str, producer: str, seq: int) -> bool:
+        sequences = self.applier.aggregates.get(run).producers.get(producer)
+        return standing(sequences, seq) in (Standing.KNOWN, Standing.JUMP)
 
     def _look_at_empty(self, runs: Sequence[str]) -> tuple[list[str], list[Trim]]:
         """Streams that gave nothing though they were marked: which were replaced, which to
@@ -184,17 +224,11 @@ class PartitionLoop:
             aggregate = self.applier.aggregates.get(run)
             cursor = aggregate.cursor.message_id
             if order_of(stream.last_id) < order_of(cursor):
-                self.log.warning(
-                    "stream_restarted",
-                    run=run,
-                    cursor=cursor,
-                    last_id=stream.last_id,
-                    incarnation=aggregate.cursor.incarnation + 1,
-                )
+                self._note("stream_restarted", run)
                 self._trimmed.pop(run, None)
                 restarts.append(run)
             elif stream.length:
-                trims.append(Trim(run, self._keep_from(run), self._trimmed.get(run, "")))
+                trims.append(self._trim_of(run))
             elif cursor in (stream.last_id, "0-0") and _ended(aggregate):
                 # The next incarnation is committed first: dying before the stream goes costs
                 # nothing.
@@ -214,7 +248,6 @@ class PartitionLoop:
         for each in settled:
             if isinstance(each.outcome, Rejected):
                 self._refused[each.outcome.reason.value] += 1
-        self._report_refused()
         return settled
 
     def _apply_halved(
@@ -254,13 +287,8 @@ class PartitionLoop:
 
     def _hold(self, message: Message, cause: str) -> None:
         self.quarantined.add(message.run)
-        self.log.warning(
-            "quarantined",
-            run=message.run,
-            message_id=message.id,
-            cause=cause,
-            hint="other runs go on; see `statewriter status`",
-        )
+        hint = "other runs go on; see `statewriter status`"
+        self._note("quarantined", message.run, message_id=message.id, cause=cause, hint=hint)
 
     def _settle(
         self, settled: Sequence[Settled], restarts: Sequence[str], tidy: Sequence[Trim]
@@ -270,13 +298,11 @@ class PartitionLoop:
         Returns runs whose stream begins below what was trimmed before: they are read from there.
         """
         receipts = receipts_of(settled, self.file)
-        trims = {
-            each.message.run: Trim(each.message.run, self._keep_from(each.message.run))
-            for each in settled
-        }
+        trims = {each.message.run: self._trim_of(each.message.run) for each in settled}
         trims = {trim.run: trim for trim in tidy} | trims
-        if trims or restarts:
-            self._unsynced.update(trims)
+        for run in restarts:
+            self._unsynced.pop(run, None)
+        self._unsynced.update(trims)
         regressed: list[str] = []
         if self._unsynced and self._synced():
             regressed = self._trim(list(self._unsynced.values()))
@@ -297,11 +323,16 @@ class PartitionLoop:
 
     def _trim(self, trims: Sequence[Trim]) -> list[str]:
         trims = [trim._replace(trimmed=self._trimmed.get(trim.run, "")) for trim in trims]
-        words = self.settler.settle(self.file.commit_seq, self.lineage, self.file.epoch, trims)
+        archive = self.applier.archive
+        archived = archive.position.text() if archive is not None else ""
+        words = self.settler.settle(
+            self.file.commit_seq, self.lineage, self.file.epoch, archived, trims
+        )
         points = {trim.run: trim.cursor for trim in trims}
         regressed = [run for run, word in words.items() if word == "regressed"]
+        for run in regressed:
+            self._note("stream_regressed", run)
         if regressed:
-            self.log.warning("stream_regressed", runs=len(regressed), run=regressed[0])
             self.applier.apply((), now=self.clock.now_ms(), restarts=regressed, hook=self.hook)
         for run, word in words.items():
             if word == "trimmed":
@@ -313,19 +344,30 @@ class PartitionLoop:
             self._trimmed.popitem(last=False)
         return regressed
 
-    def _keep_from(self, run: str) -> str:
-        """The last message that Redis may forget: the cursor, or what the replay window leaves."""
-        cursor = self.applier.aggregates.get(run).cursor.message_id
-        if not self.replay_window_ms:
-            return cursor
-        return min(cursor, f"{max(self.clock.now_ms() - self.replay_window_ms, 0)}-0", key=order_of)
+    def _trim_of(self, run: str) -> Trim:
+        """Redis may forget a stream up to the cursor, or what the replay window leaves of that."""
+        last = upto = self.applier.aggregates.get(run).cursor.message_id
+        if self.replay_window_ms:
+            begin = f"{max(self.clock.now_ms() - self.replay_window_ms, 0)}-0"
+            upto = min(last, begin, key=order_of)
+        return Trim(run, upto, last=last)
 
-    def _report_refused(self) -> None:
-        """At most a line a second, whatever is sent."""
-        if self._refused and self.clock.monotonic() - self._refused_at >= 1:
+    def _note(self, event: str, run: str, **fields: Any) -> None:
+        """Say soon what happened to a run; of many runs the first is named."""
+        noted = self._noted.setdefault(event, {"runs": 0, "run": run, **fields})
+        noted["runs"] += 1
+
+    def _report(self) -> None:
+        """At most a line a second of each event, whatever is sent."""
+        if not (self._refused or self._noted) or self.clock.monotonic() - self._reported_at < 1:
+            return
+        if self._refused:
             self.log.info("refused", **self._refused)
-            self._refused.clear()
-            self._refused_at = self.clock.monotonic()
+        for event, fields in self._noted.items():
+            self.log.warning(event, **fields)
+        self._refused.clear()
+        self._noted.clear()
+        self._reported_at = self.clock.monotonic()
 
 
 def _ended(run: Any) -> bool:

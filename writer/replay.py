@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,7 @@ from writer.streams.archive import (
     segment_size,
     segments,
 )
-from writer.streams.read import Item, Reader
+from writer.streams.read import Reader
 
 BATCH_MESSAGES = 500
 STREAMS_MAX = 64
@@ -38,24 +38,14 @@ Until = tuple[int, int] | None
 
 
 class Bounds(NamedTuple):
-    """How far a replay goes.
-
-    `until`: messages up to this id. `cursors`: of each run, up to this (incarnation, message id);
-    runs that are not named are left out. `end`: frames of the archive up to this position.
-    """
+    """How far a replay goes: messages up to an id, what stands in the archive up to a position."""
 
     until: Until = None
-    cursors: Mapping[str, tuple[int, str]] | None = None
     end: Position | None = None
 
-    def include(self, record: Record) -> bool:
+    def include(self, message_id: str) -> bool:
         """Whether a message lies within."""
-        if self.until is not None and order_of(record.id) > self.until:
-            return False
-        if self.cursors is None:
-            return True
-        incarnation, last = self.cursors.get(record.run, (0, "0-0"))
-        return (record.incarnation, *order_of(record.id)) <= (incarnation, *order_of(last))
+        return self.until is None or order_of(message_id) <= self.until
 
 
 ALL = Bounds()
@@ -129,7 +119,7 @@ def _batches(
         if bounds.end is not None and found > bounds.end:
             break
         position = found
-        batch.extend(_message(record) for record in records if bounds.include(record))
+        batch.extend(_message(record) for record in records if bounds.include(record.id))
         if len(batch) >= BATCH_MESSAGES:
             yield batch, position
             batch = []
@@ -222,16 +212,12 @@ class Replay:
         if again:
             # Replaced by streams whose ids run behind: read from their start, as the writer does.
             self.applier.apply((), now=self.now, restarts=again)
-        within = [item for item in reading.items if self._includes(item)]
+        within = [item for item in reading.items if self.bounds.include(item.id)]
         past = {item.run for item in reading.items} - {item.run for item in within}
         self._apply([Message(*item) for item in within], None)
         self.told(self.messages, 0)
         more = [run for run in reading.more if run not in past]
         return [run for run in (*more, *again) if run not in self.held]
-
-    def _includes(self, item: Item) -> bool:
-        until = self.bounds.until
-        return until is None or order_of(item.id) <= until
 
     def _cursor(self, run: str) -> str:
         return self.applier.aggregates.get(run).cursor.message_id

@@ -19,7 +19,7 @@ from pydantic_settings import (
 )
 
 from producers.contract.keys import DEFAULT_PREFIX
-from producers.contract.limits import PARTITIONS_MAX
+from producers.contract.limits import PARTITIONS_MAX, RETENTION_SECONDS_MAX
 
 DEFAULT_DATA = Path("statewriter-data")
 DEFAULT_PARTITIONS = 2
@@ -69,6 +69,12 @@ class WriterSettings(BaseSettings):
     )
     archive_keep_hours: int | None = Field(
         None, ge=1, description="How long sealed archive segments stay; for ever by default."
+    )
+    retention_seconds: int | None = Field(
+        None,
+        ge=1,
+        le=RETENTION_SECONDS_MAX,
+        description="How long `prune` keeps finished runs that name no time; for ever by default.",
     )
     replay_window_ms: int = Field(
         0, ge=0, description="How long settled messages stay in Redis all the same."

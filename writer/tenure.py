@@ -17,19 +17,14 @@ from writer.errors import FileBehind
 from writer.loop import Log, PartitionLoop
 from writer.replay import catch_up
 from writer.settings import WriterSettings
-from writer.store.commit import Hook, no_hook
+from writer.store.commit import ActRow, Hook, no_hook
 from writer.store.database import BUSY_MS
 from writer.store.partition import PartitionFile, partition_path
-from writer.streams.archive import (
-    Archive,
-    Position,
-    archive_folder,
-    last_epoch,
-    reaches_back_to,
-)
+from writer.streams.archive import Archive, Position, archive_folder
 from writer.streams.control import Control
 from writer.streams.link import Client
 from writer.streams.ownership import Ownership, writer_id
+from writer.streams.reach import interrupt, last_epoch, reaches_back_to, reaches_up_to
 from writer.streams.read import Reader
 from writer.streams.receipts import send_receipts
 from writer.streams.settle import Settler
@@ -119,10 +114,13 @@ class Tenure:
         )
         folder = archive_folder(settings.data, partition)
         self._take_file(settler, applier, ownership, folder)
+        identity = self.file.identity()
         if settings.archive:
             about = {"partition": partition, "partitions": self._partitions, "rules": RULES_VERSION}
-            self.archive = applier.archive = Archive(folder, self.file.epoch, about)
-        identity = self.file.identity()
+            after = Position.parse(identity.archived)
+            self.archive = applier.archive = Archive(folder, self.file.epoch, about, after=after)
+        else:
+            interrupt(folder)
         loop = PartitionLoop(
             partition=partition,
             file=self.file,
@@ -142,9 +140,6 @@ class Tenure:
             clock=clock,
         )
         loop.begin()
-        self._log.info(
-            "taken", partition=partition, epoch=self.file.epoch, file=self.file.path.name
-        )
         return loop
 
     def _take_file(
@@ -160,7 +155,7 @@ class Tenure:
         mark, identity = settler.mark(), file.identity()
         behind = mark.commit_seq > identity.commit_seq
         since = Position.parse(identity.archived)
-        complete = reaches_back_to(folder, since)
+        complete = reaches_back_to(folder, since) and reaches_up_to(folder, mark.archived)
         if behind and not complete and not self._accept_loss:
             raise FileBehind(
                 f"{file.path.name} is at commit {identity.commit_seq}, but Redis has seen commit "
@@ -177,7 +172,20 @@ class Tenure:
         if caught_up:
             self._log.warning("caught_up", partition=self._partition, messages=caught_up)
         if behind:
-            file.replace_lineage(secrets.token_hex(8), mark.commit_seq + 1)
+            loss = None
+            if not complete:
+                loss = ActRow(
+                    f"epoch-{file.epoch}",
+                    "accept_loss",
+                    run_id="",
+                    incarnation=0,
+                    message_id="0-0",
+                    operator=settler.writer,
+                    outcome="done",
+                    detail=f"file at commit {identity.commit_seq}, Redis at {mark.commit_seq}",
+                    recorded_at=clock.now_ms(),
+                )
+            file.replace_lineage(secrets.token_hex(8), mark.commit_seq + 1, loss)
             self._log.warning(
                 "older_copy",
                 partition=self._partition,

@@ -31,7 +31,7 @@ Counter = Annotated[int, Field(ge=1, le=limits.COUNTER_MAX)]
 EventType = Annotated[str, StringConstraints(pattern=limits.EVENT_TYPE_PATTERN)]
 Document = dict[str, Any]
 
-Dialect = Literal["generic", "pi_workflows"]
+Dialect = Literal["generic", "pi_workflows", "codemation"]
 EffectKind = Literal["run.settled", "run.parked"]
 OwnerType = Literal["session", "host", "controller", "channel", "system"]
 CaptureStatus = Literal["recording", "complete", "failed"]

@@ -35,6 +35,8 @@ KNOWN = frozenset((*REQUIRED, b"auth", b"reply", b"trace"))
 _DIGITS = re.compile(rb"[1-9][0-9]{0,15}")
 _PRODUCER = re.compile(limits.PRODUCER_PATTERN.removeprefix("^").removesuffix("$"))
 _RUN_ID = re.compile(limits.RUN_ID_PATTERN.removeprefix("^").removesuffix("$"))
+HIDDEN = "sha256"
+"""The only key of what stands in the place of an object that could not be read."""
 _REPLY_CHARS_MAX = 200
 _TRACE_CHARS_MAX = 512
 
@@ -125,20 +127,22 @@ def seal(fields: Fields) -> dict[bytes, bytes]:
             sealed[name] = sha256(sealed[name]).hexdigest().encode()
     body = sealed.get(b"body", b"")
     if b'"token"' in body:
-        sealed[b"body"] = _seal_body(body)
+        torn = _hidden(body) if sealed.get(b"kind", b"").startswith(b"lease.") else body
+        sealed[b"body"] = _seal_body(body, torn)
     return sealed
 
 
-def _seal_body(text: bytes) -> bytes:
+def _seal_body(text: bytes, torn: bytes) -> bytes:
+    """The body without a token at its top; `torn` if it is not JSON."""
     try:
         body = orjson.loads(text)
     except orjson.JSONDecodeError:
-        return text
+        return torn
     if not isinstance(body, dict) or "token" not in body:
         return text
     token = body.pop("token")
     body["token_hidden"] = token_sha256(token if isinstance(token, str) else repr(token))
-    return orjson.dumps(body)
+    return _dumped(body, text)
 
 
 def _seal_auth(text: bytes) -> bytes:
@@ -147,7 +151,7 @@ def _seal_auth(text: bytes) -> bytes:
     except orjson.JSONDecodeError:
         value = None
     if not isinstance(value, dict):
-        return orjson.dumps({"sha256": sha256(text).hexdigest()})
+        return _hidden(text)
     if "token_sha256" in value:
         # The hash is readable in the database, so it must never pass for the token.
         del value["token_sha256"]
@@ -158,7 +162,19 @@ def _seal_auth(text: bytes) -> bytes:
             value["token_sha256"] = token_sha256(token)
         else:
             value["token_hidden"] = token_sha256(repr(token))
-    return orjson.dumps(value)
+    return _dumped(value, text)
+
+
+def _dumped(value: dict[str, Any], text: bytes) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        # orjson reads deeper nesting than it writes.
+        return _hidden(text)
+
+
+def _hidden(text: bytes) -> bytes:
+    return orjson.dumps({HIDDEN: sha256(text).hexdigest()})
 
 
 def decode(run: str, message_id: str, sealed: Fields) -> Decoded:
@@ -266,7 +282,7 @@ def _check_envelope(run: str, fields: Fields, producer: str | None, seq: int | N
 
 
 def _check_body(kind: str, body: Any, body_bytes: int) -> Command:
-    if not isinstance(body, dict):
+    if not isinstance(body, dict) or body.keys() == {HIDDEN}:
         raise _Refused(Reason.BODY_NOT_JSON, "body is no object")
     if "kind" in body:
         raise _Refused(Reason.FIELD_UNKNOWN, "body.kind")
@@ -314,7 +330,10 @@ def _authority(fields: Fields) -> Authority | None:
     if text is None:
         return None
     try:
-        auth = SealedAuth.model_validate(parse_json(text))
+        value = parse_json(text)
+        if isinstance(value, dict) and value.keys() == {HIDDEN}:
+            raise _Refused(Reason.FIELD_INVALID, "auth")
+        auth = SealedAuth.model_validate(value)
     except JsonRefused:
         raise _Refused(Reason.FIELD_INVALID, "auth") from None
     except ValidationError as error:

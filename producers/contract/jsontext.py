@@ -58,24 +58,26 @@ def depth(value: Any) -> int:
     level = [value] if isinstance(value, dict | list) else []
     while level:
         levels += 1
-        below: list[Any] = []
-        for container in level:
-            members = container.values() if isinstance(container, dict) else container
-            below.extend(member for member in members if isinstance(member, dict | list))
-        level = below
+        # One expression, and no union of types: half of what a save of 200 KB would cost else.
+        level = [
+            member
+            for container in level
+            for member in (container.values() if isinstance(container, dict) else container)
+            if isinstance(member, (dict, list))
+        ]
     return levels
 
 
 def _refuse_wide_integers(text: bytes) -> None:
-    def keep(digits: str) -> int:
-        # int() of a very long run of digits is quadratic and capped by Python: judge by length
-        # first.
-        number = int(digits) if len(digits) <= 21 else INTEGER_MAX + 1
-        if not INTEGER_MIN <= number <= INTEGER_MAX:
-            raise JsonRefused(Reason.NUMBER_NOT_EXACT)
-        return number
+    json.loads(text, parse_int=_exact)
 
-    json.loads(text, parse_int=keep)
+
+def _exact(digits: str) -> int:
+    # int() of a very long run of digits is quadratic and capped by Python: judge by length first.
+    number = int(digits) if len(digits) <= 21 else INTEGER_MAX + 1
+    if not INTEGER_MIN <= number <= INTEGER_MAX:
+        raise JsonRefused(Reason.NUMBER_NOT_EXACT)
+    return number
 
 
 def _why_refused(text: bytes) -> Reason:
@@ -86,7 +88,7 @@ def _why_refused(text: bytes) -> Reason:
     if _bracket_depth(text) > NESTING_DEPTH_MAX:
         return Reason.BODY_TOO_DEEP
     try:
-        json.loads(decoded, parse_constant=_refuse_constant, parse_float=_finite, parse_int=len)
+        json.loads(decoded, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_exact)
     except JsonRefused as refused:
         return refused.reason
     except ValueError:

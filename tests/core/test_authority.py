@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.support.world import CoreWorld, Host
 
 RUN = "run-1"
 LEASE_MS = 100
-SNAPSHOT = {"state": {}}
+SNAPSHOT: dict[str, Any] = {"state": {}}
 
 NEEDS_LEASE: list[tuple[str, dict[str, Any]]] = [
     ("run.snapshot", {"state": {}}),
@@ -21,9 +21,7 @@ NEEDS_LEASE: list[tuple[str, dict[str, Any]]] = [
     ("run.delete", {}),
     ("session.bind", {"session": "s"}),
 ]
-kinds = pytest.mark.parametrize(
-    "kind, body", NEEDS_LEASE, ids=[kind for kind, _ in NEEDS_LEASE]
-)
+kinds = pytest.mark.parametrize("kind, body", NEEDS_LEASE, ids=[kind for kind, _ in NEEDS_LEASE])
 
 
 @pytest.fixture
@@ -114,9 +112,7 @@ def test_an_older_generation_is_a_stale_host_also_when_the_run_is_free(world: Co
 
 
 @pytest.mark.parametrize("kind", ["run.interrupt", "run.delete"])
-def test_an_operator_acts_once_the_lease_has_expired(
-    world: CoreWorld, a: Host, kind: str
-) -> None:
+def test_an_operator_acts_once_the_lease_has_expired(world: CoreWorld, a: Host, kind: str) -> None:
     assert world.apply(RUN, kind, at=LEASE_MS - 1).reason == "lease_missing"
     world.must(RUN, kind, at=LEASE_MS)
 
@@ -128,7 +124,9 @@ def test_expiry_lets_no_one_else_write_without_a_claim(world: CoreWorld, a: Host
             assert late.reason == "lease_missing"
 
 
-def test_a_holder_is_heard_long_after_expiry_until_another_claims(world: CoreWorld, a: Host) -> None:
+def test_a_holder_is_heard_long_after_expiry_until_another_claims(
+    world: CoreWorld, a: Host
+) -> None:
     world.must(RUN, "run.snapshot", SNAPSHOT, auth=a.auth(), at=50 * LEASE_MS)
     b = Host("host-b")
     world.must(RUN, "lease.claim", b.claim(), at=52 * LEASE_MS)
@@ -140,7 +138,7 @@ def test_a_holder_is_heard_long_after_expiry_until_another_claims(world: CoreWor
 class TestBinder:
     """A segment keeps the authority that bound it."""
 
-    ENTRY = {"entry": {"text": "x"}}
+    ENTRY: ClassVar = {"entry": {"text": "x"}}
 
     def bind(self, world: CoreWorld, host: Host | None, producer: str = "p") -> None:
         auth = host.auth() if host is not None else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_every_kind_of_the_contract_has_a_rule() -> None:
 class TestOrderOfChecks:
     """Envelope, sequence, run exists, authority, expected revision, rules: the first one tells."""
 
-    WRONG = {"state": {"status": "running"}, "expected_revision": 99}
+    WRONG: ClassVar = {"state": {"status": "running"}, "expected_revision": 99}
 
     def test_the_envelope_comes_before_the_sequence(self, world: CoreWorld) -> None:
         world.create(RUN)
@@ -160,7 +160,7 @@ class TestCreate:
 class TestReserve:
     """`status: queued` reserves an id; a second create adopts it."""
 
-    RESERVED = {"dialect": "pi_workflows", "definition": workflow(), "status": "queued"}
+    RESERVED: ClassVar = {"dialect": "pi_workflows", "definition": workflow(), "status": "queued"}
 
     def adopting(self, **changed: Any) -> dict[str, Any]:
         usual = {"dialect": "pi_workflows", "definition": workflow(), "state": base_state(RUN)}
@@ -262,7 +262,9 @@ class TestInterruptAndReset:
         world.must(RUN, "run.interrupt")
         assert (head(world).status, state(world)) == ("failed", {"a": 1})
         world.must(RUN, "run.reset")
-        assert (head(world).status, head(world).error, state(world)) == ("running", None, {"a": 1})
+        made = head(world)
+        assert (made.status, made.error, made.finished_at) == ("running", None, None)
+        assert state(world) == {"a": 1}
 
     def test_a_parked_run_is_not_interrupted(self, world: CoreWorld) -> None:
         world.must(RUN, "run.create", {"state": {"status": "waiting"}})
@@ -306,8 +308,8 @@ class TestDelete:
 
     def test_its_id_is_never_used_again(self, world: CoreWorld) -> None:
         self.deleted(world)
-        for kind, body in (("run.create", {}), ("run.resume", {}), ("run.delete", {})):
-            assert world.apply(RUN, kind, body).reason == "run_deleted"
+        for kind in ("run.create", "run.resume", "run.delete"):
+            assert world.apply(RUN, kind).reason == "run_deleted"
 
     def test_known_sequences_stay_duplicates(self, world: CoreWorld) -> None:
         self.deleted(world)
@@ -421,6 +423,21 @@ class TestSnapshot:
         attempts = world.run(RUN).attempts
         assert {name: attempts[name].status for name in outcomes} == outcomes
         assert [attempts[name].number for name in outcomes] == [1, 2, 3, 4, 5]
+
+    def test_a_step_is_found_also_behind_others_that_slid_away(self, world: CoreWorld) -> None:
+        steps = [
+            {"attemptId": f"a{n}", "nodeId": "work", "outcome": "failed", "pad": "x" * 300}
+            for n in range(10)
+        ]
+        world.create(RUN, state=base_state(RUN) | {"steps": steps})
+        slid = [*steps[1:], {**steps[0], "attemptId": "a10"}]
+        world.must(RUN, "run.snapshot", {"state": base_state(RUN) | {"steps": slid}})
+        mended = [*slid[:-1], {**slid[-1], "outcome": "ok"}]
+        world.must(RUN, "run.snapshot", {"state": base_state(RUN) | {"steps": mended}})
+        attempts = world.run(RUN).attempts
+        assert (attempts["a9"].status, attempts["a10"].status) == ("failed", "completed")
+        assert (attempts["a9"].step, attempts["a10"].step) == (9, 10)
+        assert (attempts["a9"].revision, attempts["a10"].revision) == (1, 3)
 
     def test_carried_steps_are_the_parents(self, world: CoreWorld) -> None:
         world.create(RUN)

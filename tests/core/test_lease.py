@@ -13,7 +13,7 @@ from writer.core.run import Lease
 
 RUN = "run-1"
 LEASE_MS = 100
-SNAPSHOT = {"state": {}}
+SNAPSHOT: dict[str, Any] = {"state": {}}
 
 
 @pytest.fixture
@@ -54,9 +54,7 @@ def test_a_claim_is_a_lease_from_its_arrival(world: CoreWorld, a: Host) -> None:
     )
 
 
-def test_each_claim_has_a_higher_generation_also_after_a_release(
-    world: CoreWorld, a: Host
-) -> None:
+def test_each_claim_has_a_higher_generation_also_after_a_release(world: CoreWorld, a: Host) -> None:
     world.must(RUN, "lease.claim", a.claim())
     world.must(RUN, "lease.release", auth=a.auth())
     b = Host("host-b")
@@ -95,9 +93,7 @@ def test_an_applied_command_moves_the_expiry(world: CoreWorld, a: Host) -> None:
     ],
     ids=["refused", "asks for no lease", "asks for the binder"],
 )
-def test_others_do_not(
-    world: CoreWorld, a: Host, kind: str, body: dict[str, Any]
-) -> None:
+def test_others_do_not(world: CoreWorld, a: Host, kind: str, body: dict[str, Any]) -> None:
     world.must(RUN, "session.bind", {"session": "s"}, auth=a.auth(), at=10)
     world.apply(RUN, kind, body, auth=a.auth(), at=60)
     assert expires(world) == 10 + LEASE_MS
@@ -118,6 +114,8 @@ def test_use_after_expiry_makes_the_lease_live_again(world: CoreWorld, a: Host) 
 
 def test_a_renewal_has_a_length_of_its_own_and_never_shortens(world: CoreWorld, a: Host) -> None:
     world.must(RUN, "lease.renew", {"lease_ms": 30}, auth=a.auth(), at=10)
+    assert expires(world) == LEASE_MS
+    world.must(RUN, "run.snapshot", SNAPSHOT, auth=a.auth(), at=20)
     assert expires(world) == LEASE_MS
     world.must(RUN, "lease.renew", {"lease_ms": 30}, auth=a.auth(), at=90)
     assert expires(world) == 120

@@ -27,7 +27,12 @@ RUN = "run-1"
         ({"a": 1, "b": 1}, {"a": 1, "b": 1}, {"a": 1}, {"a": 1}),
         ({"a": 1}, {}, {"a": 2}, {}),
         ({"a": 1}, {"a": 2}, {}, {"a": 2}),
-        ({"a": {"x": 1, "y": 1}}, {"a": {"x": 2, "y": 1}}, {"a": {"x": 1, "y": 2}}, {"a": {"x": 2, "y": 2}}),
+        (
+            {"a": {"x": 1, "y": 1}},
+            {"a": {"x": 2, "y": 1}},
+            {"a": {"x": 1, "y": 2}},
+            {"a": {"x": 2, "y": 2}},
+        ),
         ({"a": [1]}, {"a": [1, 2]}, {"a": [1, 3]}, {"a": [1, 2]}),
         ({"a": [1]}, {"a": [1]}, {"a": [1, 3]}, {"a": [1, 3]}),
         ({"a": 1}, {"a": 1}, {"a": {"x": 1}}, {"a": {"x": 1}}),
@@ -46,10 +51,11 @@ def canonical(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
-documents = st.recursive(
+documents: st.SearchStrategy[Any] = st.recursive(
     st.sampled_from([None, True, 1, 1.0, "a", []]),
-    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
-    | st.lists(inner, max_size=2),
+    lambda inner: (
+        st.dictionaries(st.sampled_from("abc"), inner, max_size=3) | st.lists(inner, max_size=2)
+    ),
     max_leaves=8,
 ).filter(lambda value: isinstance(value, dict))
 

@@ -62,9 +62,7 @@ def test_appends_revise_their_segment_only(world: CoreWorld) -> None:
     ],
     ids=["given", "own"],
 )
-def test_an_entrys_id_is_the_given_one_else_its_own(
-    world: CoreWorld, body: dict[str, Any]
-) -> None:
+def test_an_entrys_id_is_the_given_one_else_its_own(world: CoreWorld, body: dict[str, Any]) -> None:
     world.must(RUN, "session.entry", body)
     assert world.apply(RUN, "session.entry", body, producer="q") == DUPLICATE
     other = {"entry": {"id": "given", "text": "other"}}
@@ -205,6 +203,15 @@ def test_a_capture_ends_once(
 )
 def test_a_failure_belongs_to_a_failed_capture(world: CoreWorld, body: dict[str, Any]) -> None:
     assert world.apply(RUN, "session.capture", body).reason == "capture_failure"
+
+
+@pytest.mark.parametrize("count", ["entry_count", "event_count", "last_event_seq"])
+def test_each_count_that_is_told_is_checked(world: CoreWorld, count: str) -> None:
+    entry(world, {"id": "a"})
+    events(world, event(1))
+    wrong = world.apply(RUN, "session.capture", {"status": "complete", count: 2})
+    assert (wrong.reason, wrong.detail) == ("capture_counts", "2 told, 1 stored")
+    world.must(RUN, "session.capture", {"status": "complete", count: 1})
 
 
 def test_an_interrupt_fails_what_records_and_leaves_what_has_ended(world: CoreWorld) -> None:

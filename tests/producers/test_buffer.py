@@ -39,7 +39,9 @@ def test_a_full_buffer_raises_at_once_if_told_so_and_uses_up_no_sequence() -> No
 
 
 def test_a_full_buffer_blocks_for_its_time_and_then_raises() -> None:
-    producer = Producer(NOWHERE, partitions=1, buffer_bytes_max=BYTES_MAX, block_timeout_ms=150)
+    producer = Producer(
+        NOWHERE, partitions=1, buffer_bytes_max=BYTES_MAX, when_full="block", block_timeout_ms=150
+    )
     fill(producer)
     started = time.monotonic()
     with pytest.raises(BufferFull, match="status"):
@@ -52,7 +54,11 @@ def test_a_blocked_call_goes_on_when_redis_takes_something(server_kind: Kind) ->
     with real_server(server_kind) as server:
         server.stop()
         with Producer(
-            server.url, partitions=PARTITIONS, buffer_bytes_max=BYTES_MAX, block_timeout_ms=20_000
+            server.url,
+            partitions=PARTITIONS,
+            buffer_bytes_max=BYTES_MAX,
+            when_full="block",
+            block_timeout_ms=20_000,
         ) as producer:
             handles = fill(producer)
             late: list[Sent] = []
@@ -67,7 +73,13 @@ def test_a_blocked_call_goes_on_when_redis_takes_something(server_kind: Kind) ->
 
 
 def test_a_blocked_call_ends_when_the_producer_is_closed() -> None:
-    producer = Producer(NOWHERE, partitions=1, buffer_bytes_max=BYTES_MAX, block_timeout_ms=60_000)
+    producer = Producer(
+        NOWHERE,
+        partitions=1,
+        buffer_bytes_max=BYTES_MAX,
+        when_full="block",
+        block_timeout_ms=60_000,
+    )
     fill(producer)
     errors: list[BaseException] = []
 
@@ -85,7 +97,13 @@ def test_a_blocked_call_ends_when_the_producer_is_closed() -> None:
 
 
 def test_a_command_larger_than_the_buffer_is_refused_without_waiting() -> None:
-    producer = Producer(NOWHERE, partitions=1, buffer_bytes_max=BYTES_MAX, block_timeout_ms=60_000)
+    producer = Producer(
+        NOWHERE,
+        partitions=1,
+        buffer_bytes_max=BYTES_MAX,
+        when_full="block",
+        block_timeout_ms=60_000,
+    )
     with pytest.raises(BufferFull, match="buffer_bytes_max"):
         producer.run("r").snapshot({"text": "x" * BYTES_MAX})
     producer.close(0)

@@ -326,7 +326,7 @@ def test_a_number_of_partitions_is_looked_for_until_the_first_writer_named_it(
     redis_client.hset("sw:meta", "partitions", "3")
     run.resume()
     poll(lambda: producer.status().error)
-    assert producer.close(0).undelivered == 1
+    assert producer.close(0).spooled == 1
     assert redis_client.xlen(stream_of("r")) == 1
 
 
@@ -338,13 +338,13 @@ def test_a_number_of_partitions_that_is_none_is_an_error(
     producer = Producer(redis_server.url)
     producer.run("r").resume()
     poll(lambda: "prefix" in (producer.status().error or ""))
-    assert producer.close(0).undelivered == 1
+    assert producer.close(0).spooled == 1
 
 
 def test_a_closed_producer_reports_what_it_could_not_deliver(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    producer = Producer(NOWHERE, partitions=1)
+    producer = Producer(NOWHERE, partitions=1, when_full="block")
     for _ in range(3):
         producer.run("r").resume()
     closed = producer.close(timeout_s=0.1)

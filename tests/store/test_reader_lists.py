@@ -314,7 +314,8 @@ def test_lists_are_read_in_the_order_of_an_index(filling: Filling) -> None:
     place = (5, "run-1")
     for filters, expected in {
         runs.Filters(): "SEARCH r USING INDEX runs_created",
-        runs.Filters(workflow="w", dialect="d"): "SEARCH r USING INDEX runs_created",
+        runs.Filters(dialect="d"): "SEARCH r USING INDEX runs_created",
+        runs.Filters(workflow="w", dialect="d"): "SEARCH r USING INDEX runs_workflow (workflow=?",
         runs.Filters(status="failed"): "SEARCH r USING INDEX runs_status (status=?",
         runs.Filters(parent="p"): "SEARCH r USING INDEX runs_parent",
     }.items():
@@ -338,7 +339,7 @@ def test_lists_are_read_in_the_order_of_an_index(filling: Filling) -> None:
 def test_no_query_reads_a_table_through(filling: Filling, name: str) -> None:
     """But those that count all of a file, and those that end after a page in the table's order."""
     numbers = ("run_key", "revision", "after", "last", "segment", "seq", "rejection_seq", "limit")
-    names = ("run_id", "message_id", "producer", "capture_key", "after_message")
+    names = ("run_id", "message_id", "producer", "capture_key", "after_message", "digest")
     bindings = dict.fromkeys(numbers, 1) | dict.fromkeys(names, "x")
     plan = plan_of(partition_path(filling.data, 0), QUERIES[name], bindings)
     scans = [step for step in plan if step.startswith("SCAN") and step != "SCAN newest"]

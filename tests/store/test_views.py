@@ -14,11 +14,20 @@ COLUMNS = {
     "v_runs": "run_id dialect workflow title tags test_case_status status status_detail "
     "current_node current_attempt error revision parent_run parent_relation source_type source_ref "
     "source_revision retention_seconds created_at updated_at finished_at lease_owner_type "
-    "lease_owner_id lease_expires_at attempts entries session_events",
+    "lease_owner_id lease_expires_at attempts entries session_events terminal",
     "v_trace": "run_id revision type scope node_id attempt_id payload recorded_at message_id "
     "producer producer_seq lease_generation event_seq",
     "v_attempts": "run_id attempt_id node_id number node_type status outcome step started_at "
+    "finished_at revision batch_id child_run",
+    "v_work_items": "run_id kind position node_id attempt_id batch_id port items queue enqueued_at "
+    "revision",
+    "v_invocations": "run_id invocation_id position node_id number agent_node attempt_id status "
+    "status_label subject_name iteration_id item_index parent_invocation queued_at started_at "
     "finished_at revision",
+    "v_suspensions": "run_id position task_id node_id attempt_id item_index on_timeout timeout_at "
+    "revision",
+    "v_slots": "run_id node_id latest_attempt latest_terminal latest_running status attempts "
+    "finished invocations",
     "v_transcript": "run_id capture_key session seq entry_id entry recorded_at",
     "v_session_events": "run_id capture_key session seq type at node_id attempt_id turn_id "
     "message_id tool_call_id payload event recorded_at",
@@ -240,6 +249,10 @@ def test_any_sqlite_client_can_read_the_views(filling: Filling) -> None:
         "v_runs": 2,
         "v_trace": 11,
         "v_attempts": 1,
+        "v_work_items": 0,
+        "v_invocations": 0,
+        "v_suspensions": 0,
+        "v_slots": 1,
         "v_transcript": 2,
         "v_session_events": 3,
         "v_rejections": 1,

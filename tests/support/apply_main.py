@@ -24,9 +24,10 @@ from writer.core.decide import RULES_VERSION
 from writer.errors import Retry
 from writer.replay import catch_up
 from writer.store.partition import PartitionFile, partition_path
-from writer.streams.archive import Archive, archive_folder, last_epoch
+from writer.streams.archive import Archive, Position, archive_folder
+from writer.streams.reach import last_epoch
 
-BATCHES = 12
+BATCHES = 8
 RUNS = names(3)
 PER_RUN = 4
 MESSAGES = BATCHES * len(RUNS) * PER_RUN
@@ -59,13 +60,14 @@ def apply_all(data: Path, tell: Tell) -> None:
         file.take("apply", rules_version=RULES_VERSION, now=0, at_least=last_epoch(folder))
         applier = Applier(file, 0, 1, Aggregates(file))
         catch_up(applier, folder, now=0)
-        archive = applier.archive = Archive(folder, file.epoch, {"partition": 0})
+        after = Position.parse(file.identity().archived)
+        archive = applier.archive = Archive(folder, file.epoch, {"partition": 0}, after=after)
         for number, messages in enumerate(batches()):
             settled, _ = applier.apply(messages, now=0)
             if settled:
                 tell(f"{number}\n")
             if number % 4 == 3:
-                file.checkpoint()
+                file.sync()
     finally:
         with suppress(OSError):
             if archive is not None:

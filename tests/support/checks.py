@@ -45,11 +45,11 @@ WRONG = {
     "a producer's sequence made two events": """
         SELECT run_key, producer_no, producer_seq, count(*) FROM events
         GROUP BY 1, 2, 3 HAVING count(*) > 1""",
-    "a sequence was both applied and refused": """
+    "a command was both applied and refused": """
         SELECT e.run_key, p.producer, e.producer_seq, r.reason FROM events e
         JOIN producers p USING (run_key, producer_no)
         JOIN rejections r ON r.run_key = e.run_key AND r.producer = p.producer
-          AND r.producer_seq = e.producer_seq AND r.reason <> 'sequence_reused'""",
+          AND r.producer_seq = e.producer_seq AND r.body_hash = e.body_hash""",
     "a run has more events than applied commands": """
         SELECT run_id, applied, count(event_seq) FROM cursors JOIN events USING (run_key)
         WHERE run_key NOT IN (SELECT run_key FROM tombstones)

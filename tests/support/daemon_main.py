@@ -1,10 +1,8 @@
 """A daemon in a process of its own, which a test may kill, stop and starve.
 
-    python -m tests.support.daemon_main '{"data": "...", "redis": "unix://..."}'
-
-The argument holds settings of the writer; beside them `standby`, `accept_loss`, and
-`file_bytes_max` (no file may grow past it, as on a disk with a quota). It logs a JSON object a line
-to stderr, and ends with the exit code of the error that ended it.
+`run` is the whole life of that process. It logs a JSON object a line to stderr, and ends with the
+exit code of the error that ended it. As a program, `python -m tests.support.daemon_main SETTINGS`,
+it takes the same settings as JSON.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import time
 from typing import Any
 
 from writer.daemon import Daemon
-from writer.errors import WriterError
+from writer.errors import Retry, WriterError
 from writer.settings import WriterSettings
 
 
@@ -33,29 +31,40 @@ class LineLog:
     warning = info
 
 
-def main() -> int:
-    """Run until a signal comes or the daemon can not go on."""
-    given: dict[str, Any] = json.loads(sys.argv[1])
-    standby = given.pop("standby", False)
-    accept_loss = given.pop("accept_loss", False)
-    file_bytes_max = given.pop("file_bytes_max", None)
+def run(
+    *,
+    standby: bool = False,
+    accept_loss: bool = False,
+    file_bytes_max: int | None = None,
+    **given: Any,
+) -> int:
+    """Write until a signal comes or the daemon can not go on; returns the exit code.
+
+    `given` are settings of the writer; no file may grow past `file_bytes_max`, as with a quota.
+    """
     if file_bytes_max is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes_max, resource.RLIM_INFINITY))
     log = LineLog()
     settings = WriterSettings(**given)
     assert settings.redis is not None
     daemon = Daemon(settings, settings.redis, log, standby=standby, accept_loss=accept_loss)
+    heard = []
+
+    def heed(number: int, _: object) -> None:
+        heard.append(number)
+        daemon.stop()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: daemon.stop())
+        signal.signal(number, heed)
     try:
         daemon.start()
         daemon.wait()
     except WriterError as error:
         log.info("ended", error=type(error).__name__, cause=str(error), hint=error.hint)
-        return error.exit_code
+        return 0 if heard and isinstance(error, Retry) else error.exit_code
     log.info("ended", error=None)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(**json.loads(sys.argv[1])))

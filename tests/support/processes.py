@@ -3,79 +3,74 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
+from tests.support import daemon_main
 from tests.support.servers import under_ci
 from tests.support.wait import poll
 
 TOP = Path(__file__).parents[2]
-PREFIX = "sw"
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Process:
     """A child with its log in a file. Ends with the test: see `processes`."""
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(self, log: Path, child: Child) -> None:
         self.log = log
-        self._skip = log.stat().st_size if log.exists() else 0
-        with log.open("ab") as stderr:
-            self._child = subprocess.Popen(
-                command,
-                cwd=TOP,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                start_new_session=True,
-            )
+        self._child = child
+        self._skip = 0
 
     @property
     def pid(self) -> int:
-        """The child's process id; of one under strace it is strace's."""
+        """The child's process id."""
         return self._child.pid
 
     @property
     def stdin(self) -> Any:
-        """What the child reads."""
-        return self._child.stdin
+        """What a program reads."""
+        return self._child.popen.stdin
 
     @property
     def stdout(self) -> Any:
-        """What the child prints."""
-        return self._child.stdout
+        """What a program prints."""
+        return self._child.popen.stdout
 
     def running(self) -> bool:
         """Whether it lives (a stopped one does)."""
-        return self._child.poll() is None
+        return self._child.code() is None
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: int) -> None:
         """Send it a signal, if it lives."""
-        self._child.send_signal(number)
+        if self.running():
+            os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL to it and its children, and wait for its end."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._child.pid, signal.SIGKILL)
+        """SIGKILL, and wait for its end."""
+        self.signal(signal.SIGKILL)
         self._child.wait(10)
-        self._close()
 
     def wait(self, timeout_s: float = 10.0) -> int:
         """Its exit code, once it has ended; negative for a signal. Fails after the time."""
-        try:
-            code = self._child.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+        code = self._child.wait(timeout_s)
+        if code is None:
             pytest.fail(f"pid {self.pid} did not end in {timeout_s} s:\n{self.tail()}")
-        self._close()
         return code
+
+    def begin_log(self, skip: int) -> None:
+        """What the log held before is another's."""
+        self._skip = skip
 
     def lines(self) -> list[dict[str, Any]]:
         """What this process logged, oldest first. Other than JSON lines are `{"text": ...}`."""
@@ -110,10 +105,88 @@ class Process:
         parts = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(parts[11]) + int(parts[12])) / TICKS
 
-    def _close(self) -> None:
-        for pipe in (self._child.stdin, self._child.stdout):
-            if pipe is not None:
-                pipe.close()
+
+class Child(Protocol):
+    """How a process was made, and how it is waited for."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def popen(self) -> Any: ...
+
+    def code(self) -> int | None:
+        """Its exit code; None while it lives."""
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Its exit code; None if it still lives after the time."""
+
+
+class Program:
+    """A program with its standard input and output open."""
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        with log.open("ab") as stderr:
+            self.popen = subprocess.Popen(
+                command,
+                cwd=TOP,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    def code(self) -> int | None:
+        return self.popen.poll()
+
+    def wait(self, timeout_s: float) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            self.popen.wait(timeout_s)
+            for pipe in (self.popen.stdin, self.popen.stdout):
+                if pipe is not None:
+                    pipe.close()
+        return self.popen.returncode
+
+
+class Fork:
+    """A function in a process forked off one that has imported everything: it starts at once."""
+
+    def __init__(self, function: Callable[..., int], given: dict[str, Any], log: Path) -> None:
+        log.touch()
+        self._process = FORKS.Process(target=_work, args=(function, given, str(log)))
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def popen(self) -> Any:
+        raise AssertionError("a fork has no pipes")
+
+    def code(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout_s: float) -> int | None:
+        self._process.join(timeout_s)
+        return self._process.exitcode
+
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.support.daemon_main", "tests.support.producer_main"])
+
+
+def _work(function: Callable[..., int], given: dict[str, Any], log: str) -> None:
+    handle = os.open(log, os.O_WRONLY | os.O_APPEND)
+    os.dup2(handle, 2)
+    os.close(handle)
+    os.setsid()
+    sys.exit(function(**given))
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
@@ -132,31 +205,31 @@ class Processes:
         self._started: list[Process] = []
 
     def writer(
-        self,
-        data: Path,
-        url: str,
-        *,
-        wrapper: Sequence[str] = (),
-        log: str = "writer.log",
-        wait: bool = True,
-        **settings: Any,
+        self, data: Path, url: str, *, log: str = "writer.log", wait: bool = True, **settings: Any
     ) -> Process:
-        """A daemon, of one partition by default; `wrapper` is put before its command.
-
-        With `wait` it has taken its partitions when this returns.
+        """A daemon, of one partition by default. With `wait` it has taken its partitions when this
+        returns.
         """
-        given = {"data": str(data), "redis": url, "partitions": 1, **settings}
-        process = self.python("tests.support.daemon_main", json.dumps(given), log=log, at=wrapper)
+        given = {"data": data, "redis": url, "partitions": 1, **settings}
+        process = self.fork(daemon_main.run, given, log)
         if wait:
             wait_taken(process, given["partitions"])
         return process
 
-    def python(
-        self, module: str, *arguments: str, log: str = "python.log", at: Sequence[str] = ()
-    ) -> Process:
+    def fork(self, function: Callable[..., int], given: dict[str, Any], log: str) -> Process:
+        """A process that ends with what the function returns."""
+        return self._start(log, lambda path: Fork(function, given, path))
+
+    def python(self, module: str, *arguments: str, log: str = "python.log") -> Process:
         """A Python module, run with these arguments."""
-        command = [*at, sys.executable, "-m", module, *arguments]
-        process = Process(command, self.folder / log)
+        command = [sys.executable, "-m", module, *arguments]
+        return self._start(log, lambda path: Program(command, path))
+
+    def _start(self, log: str, make: Callable[[Path], Child]) -> Process:
+        path = self.folder / log
+        skip = path.stat().st_size if path.exists() else 0
+        process = Process(path, make(path))
+        process.begin_log(skip)
         self._started.append(process)
         return process
 
@@ -180,7 +253,7 @@ def wait_taken(process: Process, partitions: int = 1, timeout_s: float = 15.0) -
     """Wait until a daemon writes all its partitions; fails at once if it ended instead."""
 
     def taken() -> bool:
-        if len(process.said("taken")) >= partitions:
+        if len(process.said("taken") + process.said("recovered")) >= partitions:
             return True
         if not process.running():
             pytest.fail(f"the daemon ended:\n{process.tail()}")
@@ -220,6 +293,14 @@ def busy_disk(folder: Path) -> Iterator[None]:
         child.kill()
         child.wait()
         child.stdout.close()
+
+
+@contextmanager
+def memory_folder() -> Iterator[Path]:
+    """A folder in memory where there is such a thing: nothing in it ever waits for a disk."""
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="sw-", dir=place) as folder:
+        yield Path(folder)
 
 
 @contextmanager

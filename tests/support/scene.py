@@ -67,6 +67,16 @@ class Scene:
         """Send the next commands."""
         self.traffic.send(self.client, count)
 
+    def sends_until_it_waits(self) -> None:
+        """Send until the daemon says that it can not go on for now."""
+
+        def waits() -> bool:
+            assert self.running.running(), self.running.tail()
+            self.send(100)
+            return bool(self.running.said("waiting"))
+
+        poll(waits, 30, "the daemon to wait")
+
     def drained(self, timeout_s: float = 20.0) -> None:
         """Wait until all that was confirmed has ended and Redis holds none of it any more."""
         checks.drained(self.client, self.data, self.traffic, timeout_s)

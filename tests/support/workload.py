@@ -1,7 +1,7 @@
-"""The workload that every comparison uses: the same text, steps, updates, entries and events everywhere.
+"""The workload that every comparison uses: the same texts, steps, updates and events everywhere.
 
-Nothing in it is drawn by chance, so its digest is a constant (`tests/test_workload.py`), and a figure
-measured here can be set beside one that was measured elsewhere.
+Nothing in it is drawn by chance, so its digest is a constant (`tests/test_workload.py`), and a
+figure measured here can be set beside one that was measured elsewhere.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def capture(entries: int, events: int, status: str = "complete") -> Document:
 
 
 def typical_ops(run_id: str) -> Iterator[Op]:
-    """The 483 operations of one agent run, in order. States are one object that grows: use at once."""
+    """The 483 operations of one agent run, in order. Its state is one object that grows."""
     state = base_state(run_id)
     seed = salt(run_id) * 11
     state |= dict(zip(CURRENT, ("node-0", f"{run_id}-a0", iso(1)), strict=True))
@@ -266,9 +266,7 @@ def command(op: Op) -> Sent:
             named = {"dialect": "pi_workflows", "definition": definition, "state": state}
             return Sent("run.create", named)
         case Op("bind", document):
-            return Sent(
-                "session.bind", {"session": document["piSessionId"], "binding": document}
-            )
+            return Sent("session.bind", {"session": document["piSessionId"], "binding": document})
         case Op("events", events):
             return Sent("session.events", {"events": events})
         case Op("entry", document):

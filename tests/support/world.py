@@ -18,6 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import apsw
@@ -109,7 +110,7 @@ class World(ABC):
     """Sends messages and tells how each ended. Times (`at`) are ms after `START_MS`."""
 
     name: str
-    _besides: Fields = {}
+    _besides: Fields = MappingProxyType({})
     """Fields of every message, beside those of its command."""
 
     def __init__(self) -> None:
@@ -321,10 +322,10 @@ class FileWorld(StoredWorld):
 
 
 class DaemonWorld(StoredWorld):
-    """A real server and a real daemon. Messages bring their ids, so lease times are exact here too."""
+    """A real server and a real daemon. Messages bring their ids, so lease times are exact, too."""
 
     name = "daemon"
-    _besides = {b"reply": b"world"}
+    _besides = MappingProxyType({b"reply": b"world"})
 
     def __init__(self, data: Path, server: RealServer) -> None:
         super().__init__(data)
@@ -374,13 +375,19 @@ class DaemonWorld(StoredWorld):
         reply: Any = self.client.xrange(self.keys.reply(0, "world"))
         receipts = {}
         for _, pairs in reply:
-            told = {name.decode(): value.decode() for name, value in pairs.items()}
-            receipts[told["run"], told["message_id"]] = Outcome(
-                told["outcome"],
-                int(told.get("revision", 0)),
-                int(told.get("segment", 0)),
-                told.get("reason"),
-                told.get("detail", ""),
+            receipt = {name.decode(): value.decode() for name, value in pairs.items()}
+            # A duplicate's receipt tells what became of the original.
+            known = receipt["outcome"] == "duplicate"
+            receipts[receipt["run"], receipt["message_id"]] = (
+                DUPLICATE
+                if known
+                else Outcome(
+                    receipt["outcome"],
+                    int(receipt.get("revision", 0)),
+                    int(receipt.get("segment", 0)),
+                    receipt.get("reason"),
+                    receipt.get("detail", ""),
+                )
             )
         return receipts
 

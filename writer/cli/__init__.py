@@ -10,22 +10,31 @@ import typer
 
 from writer.cli import (
     acts,
+    archive,
+    backup,
     daemon,
     demo,
     digest,
     export,
     ingest,
+    lease,
+    prune,
+    quarantine,
     rejections,
     runs,
     schema,
     send,
+    spool,
     status,
     trace,
+    transcripts,
 )
 from writer.cli.exits import INTERRUPTED, PIPE_CLOSED, ExtraMissing
 from writer.errors import WriterError
 
-OF_THE_EXTRA = frozenset(("apsw", "structlog", "rfc8785"))
+OF_THE_EXTRA = frozenset(
+    ("apsw", "prometheus_client", "rfc8785", "rq", "starlette", "structlog", "uvicorn", "zstandard")
+)
 
 app = typer.Typer(
     name="statewriter",
@@ -66,13 +75,20 @@ for _module in (
     daemon,
     send,
     ingest,
+    transcripts,
     runs,
     trace,
     export,
     acts,
+    prune,
     rejections,
+    quarantine,
+    lease,
     status,
     digest,
+    archive,
+    backup,
+    spool,
     schema,
 ):
     _module.register(app)

@@ -126,7 +126,7 @@ def interrupt(  # noqa: PLR0913 - each is an option
     """
     settings = settings_of(data, redis)
     _find(settings, run)
-    auth = _authority(owner_type, owner_id, token_env)
+    auth = authority(owner_type, owner_id, token_env)
     _act(settings, run, "run.interrupt", _reason(reason), auth, as_json)
 
 
@@ -143,7 +143,7 @@ def reset(  # noqa: PLR0913 - each is an option
     """Lead a finished run back to running."""
     settings = settings_of(data, redis)
     _find(settings, run)
-    auth = _authority(owner_type, owner_id, token_env)
+    auth = authority(owner_type, owner_id, token_env)
     _act(settings, run, "run.reset", _reason(reason), auth, as_json)
 
 
@@ -161,7 +161,7 @@ def delete(  # noqa: PLR0913 - each is an option
     """Delete a run and all that hangs on it. Its id is never used again."""
     settings = settings_of(data, redis)
     found = _find(settings, run)
-    auth = _authority(owner_type, owner_id, token_env)
+    auth = authority(owner_type, owner_id, token_env)
     if not yes:
         _confirm(run, found)
     _act(settings, run, "run.delete", _reason(reason), auth, as_json)
@@ -190,7 +190,7 @@ def _find(settings: WriterSettings, run: str) -> dict[str, Any]:
     return found
 
 
-def _authority(owner_type: str, owner_id: str | None, token_env: str | None) -> Auth | None:
+def authority(owner_type: str, owner_id: str | None, token_env: str | None) -> Auth | None:
     """The authority that the options name; None without them. Raises Usage."""
     if owner_id is None and token_env is None:
         return None

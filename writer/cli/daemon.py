@@ -26,7 +26,8 @@ STOP_S = 4.0
 """How long a stop may take, before the process ends without waiting any more."""
 LOOK_S = 0.1
 SERVER_LOOK_S = 2.0
-RETRY_S = 0.5
+MISSES_MAX = 5
+"""A server of our own that did not answer so often in a row is replaced; once, it may be slow."""
 LOGGING = "Logging (to stderr)"
 
 
@@ -43,58 +44,70 @@ def register(app: typer.Typer) -> None:
     )(daemon)
 
 
+Partitions = Annotated[
+    int | None,
+    typer.Option(
+        "--partitions",
+        metavar="N",
+        help="How many a new data folder gets (2); fixed afterwards.",
+        show_default=False,
+    ),
+]
+Partition = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--partition",
+        metavar="P",
+        help="Write only this one (repeatable); else all.",
+        show_default=False,
+    ),
+]
+Standby = Annotated[
+    bool,
+    typer.Option(
+        "--standby", help="Wait while another daemon writes, and take over when it is gone."
+    ),
+]
+AcceptLoss = Annotated[
+    bool,
+    typer.Option(
+        "--accept-loss", help="Go on with a file that is older than Redis remembers; recorded."
+    ),
+]
+Synchronous = Annotated[
+    Literal["FULL", "NORMAL"] | None,
+    typer.Option(
+        "--synchronous",
+        case_sensitive=False,
+        help="FULL (default): a commit survives a power cut; NORMAL: a crash of the process.",
+        show_default=False,
+    ),
+]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"] | None,
+    typer.Option(
+        "--log-level", help="Least level (info).", rich_help_panel=LOGGING, show_default=False
+    ),
+]
+LogFormat = Annotated[
+    Literal["console", "json"] | None,
+    typer.Option(
+        "--log-format",
+        help="For people (console), or a JSON object a line.",
+        rich_help_panel=LOGGING,
+        show_default=False,
+    ),
+]
+
+
 def daemon(  # noqa: PLR0913 - each is an option
-    partitions: Annotated[
-        int | None,
-        typer.Option(
-            "--partitions",
-            metavar="N",
-            help="How many a new data folder gets (2); fixed afterwards.",
-            show_default=False,
-        ),
-    ] = None,
-    partition: Annotated[
-        list[int] | None,
-        typer.Option(
-            "--partition",
-            metavar="P",
-            help="Write only this one (repeatable); else all.",
-            show_default=False,
-        ),
-    ] = None,
-    accept_loss: Annotated[
-        bool,
-        typer.Option(
-            "--accept-loss", help="Go on with a file that is older than Redis remembers; recorded."
-        ),
-    ] = False,
-    synchronous: Annotated[
-        Literal["FULL", "NORMAL"] | None,
-        typer.Option(
-            "--synchronous",
-            case_sensitive=False,
-            help="FULL (default): a commit survives a power cut; NORMAL: a crash of the process.",
-            show_default=False,
-        ),
-    ] = None,
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"] | None,
-        typer.Option(
-            "--log-level",
-            help="Least level (info).",
-            rich_help_panel=LOGGING,
-            show_default=False,
-        ),
-    ] = None,
-    log_format: Annotated[
-        Literal["console", "json"] | None,
-        typer.Option(
-            "--log-format",
-            help="For people (console), or a JSON object a line.",
-            rich_help_panel=LOGGING,
-            show_default=False,
-        ),
-    ] = None,
+    partitions: Partitions = None,
+    partition: Partition = None,
+    standby: Standby = False,
+    accept_loss: AcceptLoss = False,
+    synchronous: Synchronous = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
     data: Data = None,
     redis: Redis = None,
     as_json: AsJson = False,
@@ -115,7 +128,8 @@ def daemon(  # noqa: PLR0913 - each is an option
     from writer.cli.log import make_log
 
     log = make_log(sys.stderr, settings.log_level, settings.log_format)
-    return Service(settings, log, partition or None, accept_loss).run()
+    service = Service(settings, log, partition or None, accept_loss=accept_loss, standby=standby)
+    return service.run()
 
 
 class Service:
@@ -126,14 +140,19 @@ class Service:
         settings: WriterSettings,
         log: Any,
         partitions: list[int] | None,
+        *,
         accept_loss: bool,
+        standby: bool,
     ) -> None:
         self._settings = settings
         self._log = log
         self._partitions = partitions
         self._accept_loss = accept_loss
+        self._standby = standby
         self._server: Server | None = None
+        self._writing: Daemon | None = None
         self._signal = ""
+        self._misses = 0
 
     def run(self) -> int:
         """Until a signal comes, or the daemon can not go on: then its error is raised."""
@@ -149,8 +168,13 @@ class Service:
         return OK
 
     def _heed(self, number: int, _: object) -> None:
-        # A plain mark, and no lock: a handler may have interrupted whoever holds it.
+        # Plain marks, and no lock: a handler may have interrupted whoever holds it.
         self._signal = signal.Signals(number).name
+        if self._writing is not None:
+            self._writing.stop()
+
+    def _is_asked_to_end(self) -> bool:
+        return bool(self._signal)
 
     def _embed(self) -> str:
         from writer.cli.running import start_embedded
@@ -173,7 +197,9 @@ class Service:
             self._log,
             partitions=self._partitions,
             accept_loss=self._accept_loss,
+            standby=self._standby,
         )
+        self._writing = writing
         if not self._start(writing):
             return ""
         moved = ""
@@ -189,25 +215,17 @@ class Service:
         return moved
 
     def _start(self, writing: Daemon) -> bool:
-        """Start, waiting for a Redis that is away; False if a signal came first."""
-        said = ""
-        while not self._signal:
-            try:
-                writing.start()
-            except RedisUnavailable as error:
-                if str(error) != said:
-                    self._log.warning("waiting", cause=str(error), hint=error.hint)
-                said = str(error)
-                self._pause(RETRY_S)
-                continue
-            self._log.info("started", data=str(self._settings.data), partitions=writing.total)
-            return True
-        return False
-
-    def _pause(self, seconds: float) -> None:
-        until = monotonic() + seconds
-        while not self._signal and monotonic() < until:
-            sleep(LOOK_S)
+        """Start, as soon as Redis is there; False if a signal came first."""
+        if self._is_asked_to_end():
+            return False
+        try:
+            writing.start()
+        except RedisUnavailable:
+            if self._is_asked_to_end():
+                return False
+            raise
+        self._log.info("started", data=str(self._settings.data), partitions=writing.total)
+        return True
 
     def _revive(self, url: str) -> str:
         """Start the embedded server again if it is gone, whoever owned it; its URL if that is new.
@@ -218,6 +236,10 @@ class Service:
 
         assert self._server is not None
         if find(self._settings.data) is not None:
+            self._misses = 0
+            return ""
+        self._misses += 1
+        if self._server.owned and self._misses < MISSES_MAX:
             return ""
         try:
             self._server.stop()

@@ -115,9 +115,10 @@ def _fresh(data: Path | None) -> Path:
 
 def _run(settings: WriterSettings, agents: int, steps: int, seed: int, as_json: bool) -> Result:
     from writer.cli.log import make_log
-    from writer.cli.running import start_embedded
+    from writer.cli.running import partitions_of, start_embedded
     from writer.demo.demo import demonstrate
     from writer.demo.fleet import Plan
+    from writer.streams.link import connect
 
     with ExitStack() as stack:
         log_file = stack.enter_context((settings.data / "daemon.log").open("a"))
@@ -126,6 +127,9 @@ def _run(settings: WriterSettings, agents: int, steps: int, seed: int, as_json: 
             url, label = server.url, server.endpoint.label
         else:
             url, label = settings.redis, "as given"
+            # Here and now: a daemon would wait for a server that is away.
+            with connect(url) as client:
+                partitions_of(settings, client)
         if not as_json:
             output.note(f"data   {settings.data}")
             output.note(f"redis  {label}")

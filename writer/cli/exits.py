@@ -39,6 +39,12 @@ class ExtraMissing(WriterError):
     exit_code = 7
 
 
+class Unsound(WriterError):
+    """`verify` found a rule broken, or a file that is not what its archive says."""
+
+    exit_code = 8
+
+
 class ServerFailed(WriterError):
     """The embedded Redis server could not be started, reached or stopped."""
 
@@ -64,6 +70,7 @@ MEANINGS: dict[int, str] = {
     Unsettled.exit_code: "what was sent is not settled yet; it is not lost",
     DemoFailed.exit_code: "`demo`: the numbers do not add up, or a run does not read back",
     ExtraMissing.exit_code: "packages are missing: `pip install 'statewriter[daemon]'`",
+    Unsound.exit_code: "`verify`: a rule is broken, or a run is not what the archive says",
     errors.StoreUnavailable.exit_code: "SQLite can not be used right now",
     errors.RedisUnavailable.exit_code: "Redis can not be used right now",
     ServerFailed.exit_code: "the embedded Redis server does not start, answer or stop",
@@ -74,10 +81,11 @@ MEANINGS: dict[int, str] = {
     errors.FileTooNew.exit_code: "a partition file was written by a newer statewriter",
     errors.FileBehind.exit_code: "a partition file is an older copy than Redis has seen settled",
     errors.Misconfigured.exit_code: "settings and data contradict each other",
+    errors.Defect.exit_code: "the daemon met a defect of its own: nothing is lost, report it",
     CHECK_NO_DAEMON: "`status --check`: no daemon runs",
     CHECK_PARTITION_WAITS: "`status --check`: a partition is not being written",
     CHECK_QUARANTINE: "`status --check`: a run is quarantined",
     CHECK_REDIS_AWAY: "`status --check`: Redis can not be reached from here",
     INTERRUPTED: "Ctrl-C",
-    PIPE_CLOSED: "the reader of the output went away (`| head`)",
+    PIPE_CLOSED: "the reader of the output went away (a pipe to `head`)",
 }

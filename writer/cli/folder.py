@@ -71,16 +71,21 @@ def _check_url(url: str) -> None:
         ) from None
 
 
-@contextmanager
-def reading(settings: WriterSettings) -> Iterator[StateReader]:
-    """A reader of the folder's files, running daemon or not. Raises NotFound without a folder."""
-    from writer.store.reader import StateReader
-
+def check_folder(settings: WriterSettings) -> None:
+    """Raise NotFound unless the data folder is there."""
     if not settings.data.is_dir():
         raise NotFound(
             f"there is no data folder {settings.data}",
             hint="name another with --data; `statewriter demo` and `statewriter daemon` make one",
         )
+
+
+@contextmanager
+def reading(settings: WriterSettings) -> Iterator[StateReader]:
+    """A reader of the folder's files, running daemon or not. Raises NotFound without a folder."""
+    from writer.store.reader import StateReader
+
+    check_folder(settings)
     with StateReader(settings.data) as reader:
         yield reader
 

@@ -82,7 +82,7 @@ def ingest(  # noqa: PLR0913 - each is an option
     running it again adds nothing but what the file has gained. A broken or torn
     line is reported and passed over. With --json: one object.
     """
-    settings = settings_of(data, redis)
+    settings = settings_of(data, redis, log_format="json" if as_json else None)
     run_id = _run_id(file) if run is None else run
     with ExitStack() as stack:
         ingesting = _begin(stack, settings, file, run_id, no_wait, timeout)
@@ -131,10 +131,10 @@ def _begin(
 
     descriptor, size = stack.enter_context(source(file))
     url = stack.enter_context(server(settings))
-    check = None if no_wait else stack.enter_context(writing(settings, url))
     client = stack.enter_context(connect(url))
     keys = Keys(settings.prefix)
     partitions = partitions_of(settings, client)
+    check = None if no_wait else stack.enter_context(writing(settings, url))
     reader = stack.enter_context(StateReader(settings.data))
     following = None
     if check is not None:
@@ -252,7 +252,7 @@ class Ingesting:
     def _follow(self, batch: list[Command]) -> None:
         from writer.cli.outbox import FOLLOWED_MAX
 
-        if self.following is not None:
+        if batch and self.following is not None:
             self.following.add(batch)
             self._count(self.following.poll())
             self._count(self.following.drain(down_to=FOLLOWED_MAX))

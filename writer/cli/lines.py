@@ -58,7 +58,7 @@ def source(path: Path) -> Iterator[tuple[int, int | None]]:
         os.close(descriptor)
 
 
-def read_lines(descriptor: int) -> Iterator[Line | None]:
+def read_lines(descriptor: int, bytes_max: int = LINE_BYTES_MAX) -> Iterator[Line | None]:
     """Lines that are not blank, as they come. None: for a moment there is no more to read."""
     number = 0
     kept: list[bytes] = []
@@ -72,21 +72,21 @@ def read_lines(descriptor: int) -> Iterator[Line | None]:
         for piece in ended:
             number += 1
             text = b"".join((*kept, piece))
-            too_long = kept_bytes + len(piece) > LINE_BYTES_MAX
+            too_long = kept_bytes + len(piece) > bytes_max
             kept, kept_bytes = [], 0
             if too_long:
                 yield Line(number, None)
             elif text.strip(_WHITE):
                 yield Line(number, text)
         kept_bytes += len(rest)
-        if kept_bytes <= LINE_BYTES_MAX:
+        if kept_bytes <= bytes_max:
             kept.append(rest)
         else:
             kept = []
         if not chunk:
             break
     text = b"".join(kept)
-    if kept_bytes > LINE_BYTES_MAX or text.strip(_WHITE):
+    if kept_bytes > bytes_max or text.strip(_WHITE):
         yield Line(number + 1, text or None, torn=True)
 
 

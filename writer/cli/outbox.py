@@ -120,6 +120,8 @@ class Following:
     _waiting: deque[Command] = field(default_factory=deque)
     _moved_at: float = field(default_factory=monotonic)
     _cursors: dict[str, tuple[int, str]] = field(default_factory=dict)
+    _graves: dict[str, str | None] = field(default_factory=dict)
+    """Runs that were looked at during one poll: by which message they were deleted, if any."""
 
     @property
     def waiting(self) -> int:
@@ -140,6 +142,7 @@ class Following:
         if cursors != self._cursors:
             self._cursors = cursors
             self._moved_at = monotonic()
+        self._graves.clear()
         for command in self._settled(head, cursors):
             self._waiting.popleft()
             yield Ended(command, self._outcome(command))
@@ -191,9 +194,12 @@ class Following:
         """Neither event nor rejection: a lease renewal, a run deleted since, else a duplicate."""
         if command.kind == "lease.renew":
             return {"outcome": "applied", "revision": None}
-        found = self.reader.run(command.run)
-        grave = found.get("deleted") if found is not None else None
-        if grave and order_of(command.message_id) < order_of(grave["message_id"]):
+        if command.run not in self._graves:
+            found = self.reader.run(command.run)
+            grave = found.get("deleted") if found is not None else None
+            self._graves[command.run] = grave["message_id"] if grave else None
+        deleted_by = self._graves[command.run]
+        if deleted_by and order_of(command.message_id) < order_of(deleted_by):
             return {"outcome": "applied", "revision": None, "deleted": True}
         return {"outcome": "duplicate"}
 

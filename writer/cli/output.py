@@ -11,9 +11,11 @@ from writer.clock import iso, now_ms
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 PLAIN_WIDTH = 400
 """Columns of output that goes to a file or a pipe: nothing is cut there."""
+GAP = 2
 COLOURS = {
     "applied": "green",
     "completed": "green",
@@ -27,6 +29,8 @@ COLOURS = {
     "quarantined": "red",
     "held": "red",
     "timed_out": "red",
+    "halted": "red",
+    "suspended": "yellow",
     "cancelled": "magenta",
 }
 
@@ -69,22 +73,38 @@ def draw(*shown: RenderableType) -> None:
 
 
 def table(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    right: Sequence[str] = (),
+    narrow: Sequence[str] = (),
 ) -> Table:
-    """A table without lines; columns named in `right` hold numbers. The first one is never cut."""
+    """A table without lines. Columns named in `right` hold numbers; where the screen is too narrow
+    for all, those named in `narrow` are left. The first one is never cut: it is what people copy.
+    """
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for place, column in enumerate(columns):
+    shown = [[cell(value) for value in row] for row in rows]
+    widths = [
+        max(len(column), *(len(row[place].plain) for row in shown)) if shown else len(column)
+        for place, column in enumerate(columns)
+    ]
+    places = list(range(len(columns)))
+    if narrow and sum(widths) + GAP * len(widths) > console().width:
+        places = [place for place in places if columns[place] in narrow]
+    made = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for place in places:
+        fixed = place == 0 or columns[place] in right
         made.add_column(
-            Text(column),
-            justify="right" if column in right else "left",
+            Text(columns[place]),
+            justify="right" if columns[place] in right else "left",
             no_wrap=True,
-            overflow="fold" if place == 0 else "ellipsis",
+            overflow="ellipsis",
+            min_width=widths[place] if fixed else None,
         )
-    for row in rows:
-        made.add_row(*(cell(value) for value in row))
+    for row in shown:
+        made.add_row(*(row[place] for place in places))
     return made
 
 
@@ -101,7 +121,7 @@ def facts(rows: Iterable[tuple[str, Any]]) -> Table:
     return made
 
 
-def cell(value: Any) -> RenderableType:
+def cell(value: Any) -> Text:
     """A value in a table; statuses and outcomes have their colour."""
     from rich.text import Text
 

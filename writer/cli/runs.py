@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 COLUMNS = (
     "run", "status", "workflow", "title", "revision", "entries", "attempts", "created", "updated"
 )  # fmt: skip
+NARROW = ("run", "status", "title", "revision", "updated")
 WATCH_S = 1.0
 SIDE_ROWS = 10
 """How many segments, effects and producers `show` lists of each."""
@@ -103,23 +104,20 @@ def runs(  # noqa: PLR0913 - each is an option
 
 
 def _table(rows: list[dict[str, Any]]) -> Any:
+    shown = (
+        {
+            **row,
+            "run": row["run_id"],
+            "created": output.clock(row["created_at"]),
+            "updated": output.age(row["updated_at"]),
+        }
+        for row in rows
+    )
     return output.table(
         COLUMNS,
-        (
-            (
-                row["run_id"],
-                row["status"],
-                row["workflow"],
-                row["title"],
-                row["revision"],
-                row["entries"],
-                row["attempts"],
-                output.clock(row["created_at"]),
-                output.age(row["updated_at"]),
-            )
-            for row in rows
-        ),
+        ([row[column] for column in COLUMNS] for row in shown),
         right=("revision", "entries", "attempts"),
+        narrow=NARROW,
     )
 
 
@@ -248,9 +246,15 @@ def _head(run: dict[str, Any]) -> Any:
             ("deleted", output.moment(deleted["deleted_at"]) if deleted else None),
             ("lease", _lease(run.get("lease"))),
             ("messages", f"{settled:,} settled: {ends}"),
-            ("cursor", f"{cursor['message_id']}, incarnation {cursor['incarnation']}"),
+            ("cursor", _cursor(cursor)),
         ]
     )
+
+
+def _cursor(cursor: dict[str, Any]) -> str:
+    if cursor["message_id"] == "0-0" and cursor["incarnation"] > 1:
+        return f"at the end, its stream is gone; incarnation {cursor['incarnation']}"
+    return f"{cursor['message_id']}, incarnation {cursor['incarnation']}"
 
 
 def _lease(lease: dict[str, Any] | None) -> str | None:
@@ -298,6 +302,7 @@ def _sections(
             for each in updates
         ]
         yield f"updates ({len(rows)})", _cut(("update", "attempt", "data"), rows)
+    yield from _engine_sections(run)
     if run.get("segments"):
         rows = [
             (
@@ -317,6 +322,20 @@ def _sections(
             for each in run["effects"]
         ]
         yield f"effects ({len(rows)})", _cut(("effect", "kind", "occurrence", "status"), rows)
+
+
+def _engine_sections(run: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What a workflow engine has to do, whom it waits for, what its nodes have called."""
+    lists: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+        ("work_items", "work items", ("kind", "node_id", "batch_id", "port", "items")),
+        ("suspensions", "suspensions", ("task_id", "node_id", "item_index", "on_timeout")),
+        ("invocations", "invocations", ("invocation_id", "node_id", "attempt_id", "status")),
+    )
+    for name, title, columns in lists:
+        rows = [tuple(each[column] for column in columns) for each in run.get(name) or ()]
+        if rows:
+            shown = tuple(column.removesuffix("_id").replace("_", " ") for column in columns)
+            yield f"{title} ({len(rows)})", _cut(shown, rows, right=("items", "item index"))
 
 
 def _cut(columns: tuple[str, ...], rows: list[Any], *, right: tuple[str, ...] = ()) -> Any:

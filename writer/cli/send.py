@@ -66,7 +66,7 @@ def send(  # noqa: PLR0913 - each is an option
     Lines of a run keep their order. With --json: an object a command, then
     {"summary": {...}}.
     """
-    settings = settings_of(data, redis)
+    settings = settings_of(data, redis, log_format="json" if as_json else None)
     with ExitStack() as stack:
         sending = _begin(stack, settings, file, wait, timeout, as_json)
         for line in sending.lines:
@@ -93,10 +93,10 @@ def _begin(
 
     descriptor, _ = stack.enter_context(source(file))
     url = stack.enter_context(server(settings))
-    check = stack.enter_context(writing(settings, url)) if wait else None
     client = stack.enter_context(connect(url))
     keys = Keys(settings.prefix)
     partitions = partitions_of(settings, client)
+    check = stack.enter_context(writing(settings, url)) if wait else None
     reader = stack.enter_context(StateReader(settings.data))
     producer = f"send-{secrets.token_hex(8)}"
     following = None
@@ -162,6 +162,8 @@ class Sending:
     def _sent(self, batch: list[Any]) -> None:
         from writer.cli.outbox import FOLLOWED_MAX
 
+        if not batch:
+            return
         self.runs.update(command.run for command in batch)
         if self.following is None:
             for command in batch:

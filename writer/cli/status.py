@@ -33,6 +33,8 @@ COLUMNS = (
     "quarantined", "backlog",
 )  # fmt: skip
 
+NARROW = ("partition", "daemon", "size", "applied", "rejected", "quarantined", "backlog")
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -93,7 +95,7 @@ def judge(found: Mapping[str, Any]) -> tuple[int, list[str]]:
             if said["state"] != "running"
         ]
         problems += [
-            (CHECK_PARTITION_WAITS, f"partition {row['partition']} is not written by this daemon")
+            (CHECK_PARTITION_WAITS, f"partition {row['partition']} has no writer")
             for row in found["partitions"]
             if str(row["partition"]) not in told
         ]
@@ -113,9 +115,16 @@ def _look_at_redis(
     from producers.settings import hide_password
     from writer.streams.backlog import backlog
     from writer.streams.link import connect
+    from writer.streams.risks import risks
 
     url = find_url(settings)
-    away: dict[str, Any] = {"url": None, "reachable": False, "hint": "", "backlog": None}
+    away: dict[str, Any] = {
+        "url": None,
+        "reachable": False,
+        "hint": "",
+        "backlog": None,
+        "risks": [],
+    }
     if url is None:
         return {**away, "cause": "the data folder's Redis server does not run"}
 
@@ -130,9 +139,17 @@ def _look_at_redis(
                 str(row["partition"]): asdict(backlog(client, keys, row["partition"], cursors))
                 for row in partitions
             }
+            found = [risk._asdict() for risk in risks(client)]
     except RedisUnavailable as error:
         return {**away, "url": shown, "cause": str(error), "hint": error.hint}
-    return {"url": shown, "reachable": True, "cause": "", "hint": "", "backlog": waiting}
+    return {
+        "url": shown,
+        "reachable": True,
+        "cause": "",
+        "hint": "",
+        "backlog": waiting,
+        "risks": found,
+    }
 
 
 def _show(found: Mapping[str, Any]) -> None:
@@ -145,9 +162,7 @@ def _show(found: Mapping[str, Any]) -> None:
                 ("data", found["data"]),
                 (
                     "daemon",
-                    f"pid {daemon['pid']}, up {output.age(daemon['started_at'])}".removesuffix(
-                        " ago"
-                    )
+                    _daemon(daemon)
                     if daemon
                     else f"none; start one: statewriter daemon --data {found['data']}",
                 ),
@@ -166,11 +181,15 @@ def _show(found: Mapping[str, Any]) -> None:
     )
     if found["partitions"]:
         output.write("")
-        output.draw(
-            output.table(COLUMNS, _partition_rows(found), right=COLUMNS[2:]),
-        )
+        output.draw(output.table(COLUMNS, _partition_rows(found), right=COLUMNS[2:], narrow=NARROW))
     for line in _warnings(found):
         output.write(line)
+
+
+def _daemon(told: Mapping[str, Any]) -> str:
+    pids = ", ".join(str(pid) for pid in told["pids"])
+    since = (output.age(told["started_at"]) or "").removesuffix(" ago")
+    return f"pid {pids}, up {since}"
 
 
 def _partition_rows(found: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
@@ -211,3 +230,4 @@ def _warnings(found: Mapping[str, Any]) -> Iterator[str]:
             yield (
                 f"clock: run {run} has messages {output.duration(leap / 1000)} ahead of Redis' time"
             )
+    yield from (f"risk: {risk['sentence']}" for risk in found["redis"]["risks"])

@@ -15,7 +15,7 @@ from writer.core.facts import Facts
 from writer.core.outcome import Applied
 from writer.core.parts import Change
 from writer.core.rows import RUN_SCOPE, EventRow, PartRow, Row
-from writer.core.run import RUN_TERMINAL, Effect, Head, Run, Segment
+from writer.core.run import Effect, Head, Run, Segment
 
 
 def text(value: Any) -> str:
@@ -138,6 +138,7 @@ class Context:
             head.error,
             head.finished_at,
         ) = projection
+        head.terminal = head.status in self.dialect.terminal
         head.title = title if title is not None else head.title
         # What has left the queue by itself was taken: nobody may adopt it any more.
         head.reserved = head.reserved and head.status == "queued"
@@ -148,9 +149,9 @@ class Context:
         head, run = self.head, self.run
         kind = (
             "run.settled"
-            if head.status in RUN_TERMINAL
+            if head.terminal
             else "run.parked"
-            if head.status == "waiting"
+            if head.status in self.dialect.parked
             else None
         )
         if kind is None or head.effects is None or kind not in orjson.loads(head.effects):

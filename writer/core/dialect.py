@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from producers.contract.commands import BindSession, CreateRun, Update
-from writer.core.parts import Part
-from writer.core.run import Attempt, Head, Run
+from writer.core.parts import Change, Part
+from writer.core.run import Attempt, Head, Invocation, Key, Run, Suspension, WorkItem
 
 Document = Mapping[str, Any]
 
@@ -26,23 +26,66 @@ class Projection(NamedTuple):
     finished_at: int | None
 
 
+class Rows(NamedTuple):
+    """What a state changes in the tables beside `attempts`: rows to write (new objects, `revision`
+    unset), and those that are gone, by table and key.
+    """
+
+    work_items: Sequence[WorkItem] = ()
+    invocations: Sequence[Invocation] = ()
+    suspensions: Sequence[Suspension] = ()
+    gone: Sequence[tuple[str, Key]] = ()
+
+
+class Named(NamedTuple):
+    """A definition that a state brings along, and the digest under which it is kept apart."""
+
+    digest: bytes
+    definition: Document
+
+
+class Note(NamedTuple):
+    """What the event of a state says that came without one of its own."""
+
+    node_id: str | None = None
+    attempt_id: str | None = None
+    payload: Document | None = None
+
+
+def no_definition(digest: bytes) -> Document | None:
+    """What there is where no definition is kept apart."""
+    return None
+
+
 class Moment(NamedTuple):
-    """A state as of a revision, for a reader: when it was (ms), and the updates current then."""
+    """A state as of a revision, for a reader: when it was (ms), the updates current then, and how
+    to get a definition by its digest.
+    """
 
     run_id: str
     revision: int
     updated_at: int
     updates: Sequence[Document]
+    definition: Callable[[bytes], Document | None] = no_definition
 
 
 class Dialect(Protocol):
-    """One kind of state document. All methods are pure; rules refuse by raising `Refusal`."""
+    """One kind of state document. All methods are pure; rules refuse by raising `Refusal`.
+
+    `terminal` are the statuses of a run that has finished, `parked` those of one that waits for
+    somebody. `event_types` names events by the kind of their command, where the kind will not do.
+    """
 
     name: str
     event_types: Mapping[str, str]
+    terminal: frozenset[str]
+    parked: frozenset[str]
 
     def check_create(self, command: CreateRun, run_id: str) -> CreateRun:
         """The create with the dialect's defaults filled in."""
+
+    def test_case_status(self, command: CreateRun) -> str | None:
+        """The test-case status that a new run begins with."""
 
     def check_update(self, command: Update) -> None:
         """Refuse data that breaks a rule of its type."""
@@ -56,6 +99,12 @@ class Dialect(Protocol):
     def leave(self, state: dict[str, Any], moment: Moment) -> dict[str, Any]:
         """A stored state as a reader sees it: what the writer stamps is put in."""
 
+    def definition(self, state: Document) -> Named | None:
+        """The definition that a state, as it came, brings along to be kept apart."""
+
+    def merge(self, base: Document, theirs: Document, latest: Document) -> Document:
+        """Three states as they are kept, made one: see `core.merge`."""
+
     def project(self, state: Document, head: Head | None, arrival: int) -> Projection:
         """The head's columns under this state."""
 
@@ -63,6 +112,12 @@ class Dialect(Protocol):
         self, run: Run, state: Document, parts: Sequence[Part], arrival: int
     ) -> Sequence[Attempt]:
         """The attempts that the changed parts add or change (new objects, `revision` unset)."""
+
+    def rows(self, run: Run, state: Document, change: Change, arrival: int) -> Rows:
+        """What else the changed parts change in the tables."""
+
+    def note(self, attempts: Sequence[Attempt], rows: Rows) -> Note:
+        """What to record of a state that came without an event of its own."""
 
     def attempt_of_update(self, run: Run, command: Update, arrival: int) -> Attempt | None:
         """The attempt that an update starts or leads back to, if any. Refuse a finished one."""

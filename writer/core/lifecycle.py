@@ -21,11 +21,13 @@ from producers.contract.jsontext import sorted_json
 from producers.contract.reasons import Reason
 from writer.core.context import Context, text
 from writer.core.definition import canonical_definition, definition_digest
+from writer.core.dialect import Document
 from writer.core.outcome import Applied, Duplicate, Refusal
 from writer.core.parts import change, document
 from writer.core.rows import DefinitionRow
-from writer.core.run import ATTEMPT_ACTIVE, RUN_PARKED, Head, Tombstone
+from writer.core.run import ATTEMPT_ACTIVE, Head, Tombstone
 from writer.core.session import end_recordings
+from writer.core.staging import stage, store
 
 HOST_STOPPED = "The host stopped before the run finished."
 
@@ -59,6 +61,7 @@ def create(context: Context, command: CreateRun) -> Applied | Duplicate:
         parent_relation=command.parent.relation if command.parent else None,
         title=command.title,
         tags=_tags(command.tags),
+        test_case_status=context.dialects[command.dialect].test_case_status(command),
         retention_seconds=command.retention_seconds,
         effects=None if command.effects is None else text(sorted(set(command.effects))),
         input=None if "input" not in command.model_fields_set else text(command.input),
@@ -96,25 +99,23 @@ def _content(context: Context, command: CreateRun) -> bytes:
 
 def _first_state(context: Context, command: CreateRun, *, projecting_effects: bool) -> None:
     run, head, dialect = context.run, context.head, context.dialect
-    given = command.state
-    if given is None:
+    named = None
+    if command.state is not None:
+        kept = dialect.enter(command.state, run.run_id)
+        named = dialect.definition(command.state)
+    elif run.state is not None:
         # Adopting without a state keeps the one that was reserved.
-        given = document(run.state) if run.state is not None else {}
-    state = dialect.enter(given, run.run_id)
-    projection = dialect.project(state, head, context.arrival)
+        kept = document(run.state)
+    else:
+        kept = dialect.enter({}, run.run_id)
+    staged = stage(context, kept, named)
+    projection = staged.projection
     if head.reserved:
         projection = projection._replace(status="queued", finished_at=None)
-    changed = change(run.state, state)
-    revision = head.revision + 1
-    attempts = dialect.attempts(run, state, changed.parts, context.arrival)
     if not projecting_effects:
         head.status = projection.status
-    context.store_state(changed, revision)
+    store(context, staged)
     context.project(projection)
-    for attempt in attempts:
-        attempt.revision = revision
-        run.attempts[attempt.attempt_id] = attempt
-        run.changed.attempts[attempt.attempt_id] = attempt
 
 
 def _adopt(context: Context, command: CreateRun, content: bytes, digest: bytes | None) -> Applied:
@@ -178,13 +179,11 @@ def reset(context: Context, command: Reset) -> Applied:
     return _force(context, state, "running", command.reason, "run.reset")
 
 
-def _force(context: Context, state: object, status: str, reason: str | None, kind: str) -> Applied:
+def _force(context: Context, kept: Document, status: str, reason: str | None, kind: str) -> Applied:
     """Put a run into a status whatever its document says, and the document as near to it as it
     goes.
     """
     run, head, dialect = context.run, context.head, context.dialect
-    assert isinstance(state, dict)
-    kept = dialect.enter(state, run.run_id)
     projection = dialect.project(kept, head, context.arrival)._replace(
         status=status,
         finished_at=context.arrival if status == "failed" else None,
@@ -203,7 +202,7 @@ def _check_running(context: Context) -> None:
     head = context.head
     if head.terminal:
         raise Refusal(Reason.RUN_TERMINAL)
-    if head.status in RUN_PARKED:
+    if head.status == "queued" or head.status in context.dialect.parked:
         raise Refusal(Reason.RUN_NOT_RUNNING, head.status)
 
 
@@ -252,11 +251,28 @@ def delete(context: Context, command: DeleteRun) -> Applied:
         deleted_at=context.arrival,
     )
     run.head = run.state = run.lease = None
-    for kept in (run.segments, run.attempts, run.updates, run.effects):
+    for kept in (
+        run.segments,
+        run.attempts,
+        run.work_items,
+        run.invocations,
+        run.suspensions,
+        run.definitions,
+        run.updates,
+        run.effects,
+    ):
         kept.clear()
     context.facts.forget()
     run.changed.erased = True
-    for changed in (run.changed.segments, run.changed.attempts, run.changed.effects):
+    for changed in (
+        run.changed.segments,
+        run.changed.attempts,
+        run.changed.work_items,
+        run.changed.invocations,
+        run.changed.suspensions,
+        run.changed.gone,
+        run.changed.effects,
+    ):
         changed.clear()
     run.changed.head = run.changed.lease = False
     return outcome

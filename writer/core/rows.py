@@ -84,4 +84,12 @@ class DefinitionRow(NamedTuple):
     recorded_at: int
 
 
-Row = EventRow | PartRow | UpdateRow | EntryRow | SessionEventRow | DefinitionRow
+class DefinitionUseRow(NamedTuple):
+    """A run's earlier states name this definition, so it stays as long as the run does."""
+
+    run_key: int
+    digest: bytes
+    revision: int
+
+
+Row = EventRow | PartRow | UpdateRow | EntryRow | SessionEventRow | DefinitionRow | DefinitionUseRow

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from producers.contract.envelope import Authority
 from writer.core.parts import Node
 
-ATTEMPT_FINISHED = frozenset(("completed", "failed", "timed_out", "cancelled"))
-ATTEMPT_ACTIVE = frozenset(("pending", "running", "waiting"))
-RUN_TERMINAL = frozenset(("completed", "failed", "timed_out", "cancelled"))
-RUN_PARKED = frozenset(("queued", "waiting"))
+ATTEMPT_ACTIVE = frozenset(("pending", "queued", "running", "waiting"))
+ATTEMPT_OPEN = ATTEMPT_ACTIVE | {"interrupted"}
+"""In every dialect an attempt (or an invocation) of any other status has finished."""
 
 
 @dataclass(slots=True)
@@ -107,6 +106,94 @@ class Attempt:
     started_at: int | None = None
     finished_at: int | None = None
     revision: int = 0
+    batch_id: str | None = None
+    child_run: str | None = None
+
+    @property
+    def key(self) -> tuple[str]:
+        """What tells it from the run's other attempts."""
+        return (self.attempt_id,)
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing reopens it."""
+        return self.status not in ATTEMPT_OPEN
+
+
+@dataclass(slots=True)
+class WorkItem:
+    """What an engine has to do next; `position` is its key in the state's queue, or 0.
+
+    `kind`: `queued`, `collect` (waits for several inputs) or `claimed`. `items` counts its inputs.
+    """
+
+    kind: str
+    position: int
+    node_id: str
+    attempt_id: str | None
+    batch_id: str | None
+    port: str | None
+    items: int
+    queue: str | None
+    enqueued_at: int | None
+    revision: int = 0
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells it from the run's other work items."""
+        return (self.kind, self.position)
+
+
+@dataclass(slots=True)
+class Invocation:
+    """A call that a node makes while it runs; `number` counts those at one connection.
+
+    `position` is its key in the state's list, by which they are ordered.
+    """
+
+    invocation_id: str
+    position: int
+    node_id: str
+    number: int
+    agent_node: str | None
+    attempt_id: str | None
+    status: str
+    status_label: str | None = None
+    subject_name: str | None = None
+    iteration_id: str | None = None
+    item_index: int | None = None
+    parent_invocation: str | None = None
+    queued_at: int | None = None
+    started_at: int | None = None
+    finished_at: int | None = None
+    revision: int = 0
+
+    @property
+    def key(self) -> tuple[str]:
+        """What tells it from the run's other invocations."""
+        return (self.invocation_id,)
+
+
+@dataclass(slots=True)
+class Suspension:
+    """A person's task that the run waits for; `position` is its key in the state's list."""
+
+    position: int
+    task_id: str
+    node_id: str
+    attempt_id: str | None
+    item_index: int | None
+    on_timeout: str | None
+    timeout_at: int | None
+    revision: int = 0
+
+    @property
+    def key(self) -> tuple[int]:
+        """What tells it from the run's other suspensions."""
+        return (self.position,)
+
+
+Key = tuple[str | int, ...]
 
 
 @dataclass(slots=True)
@@ -126,7 +213,10 @@ class Effect:
 
 @dataclass(slots=True)
 class Head:
-    """The run itself, in columns. JSON columns are texts; times are ms."""
+    """The run itself, in columns. JSON columns are texts; times are ms.
+
+    `terminal`: it has finished, as its dialect says; only a reset leads on.
+    """
 
     dialect: str
     created_at: int
@@ -152,14 +242,10 @@ class Head:
     current_attempt: str | None = None
     error: str | None = None
     finished_at: int | None = None
+    terminal: bool = False
     revision: int = 0
     state_revision: int = 0
     state_digest: int = 0
-
-    @property
-    def terminal(self) -> bool:
-        """Whether only a reset leads on."""
-        return self.status in RUN_TERMINAL
 
 
 @dataclass(slots=True)
@@ -176,7 +262,7 @@ class Tombstone:
 
 @dataclass(slots=True)
 class Changed:
-    """Which of the aggregate's rows the next commit must write."""
+    """Which of the aggregate's rows the next commit must write; `gone` by table and key."""
 
     head: bool = False
     lease: bool = False
@@ -184,6 +270,10 @@ class Changed:
     producers: dict[int, Sequences] = field(default_factory=dict)
     segments: dict[int, Segment] = field(default_factory=dict)
     attempts: dict[str, Attempt] = field(default_factory=dict)
+    work_items: dict[Key, WorkItem] = field(default_factory=dict)
+    invocations: dict[str, Invocation] = field(default_factory=dict)
+    suspensions: dict[Key, Suspension] = field(default_factory=dict)
+    gone: set[tuple[str, Key]] = field(default_factory=set)
     effects: dict[str, Effect] = field(default_factory=dict)
 
 
@@ -191,6 +281,7 @@ class Changed:
 class Run:
     """A run's stream and what became of it. `run_key` is the store's name for it, nothing else's.
 
+    `definitions`: digests of those that its earlier states name beside the one it has now.
     `skips`, `breaks` and `drops` (with the time, ms) are operator acts, by (incarnation, message
     id): see `core.acts`.
     """
@@ -205,6 +296,10 @@ class Run:
     lease: Lease | None = None
     segments: dict[str, Segment] = field(default_factory=dict)
     attempts: dict[str, Attempt] = field(default_factory=dict)
+    work_items: dict[Key, WorkItem] = field(default_factory=dict)
+    invocations: dict[str, Invocation] = field(default_factory=dict)
+    suspensions: dict[Key, Suspension] = field(default_factory=dict)
+    definitions: set[bytes] = field(default_factory=set)
     updates: set[tuple[str, str]] = field(default_factory=set)
     effects: dict[str, Effect] = field(default_factory=dict)
     skips: set[tuple[int, str]] = field(default_factory=set)

@@ -8,6 +8,7 @@ from producers.contract.reasons import Reason
 from writer.core.context import Context, text
 from writer.core.outcome import Applied, Refusal
 from writer.core.rows import UpdateRow
+from writer.core.staging import put_attempt
 
 
 def update(context: Context, command: Update) -> Applied:
@@ -22,9 +23,7 @@ def update(context: Context, command: Update) -> Applied:
     attempt = context.dialect.attempt_of_update(run, command, context.arrival)
     revision = head.revision + 1
     if attempt is not None:
-        attempt.revision = revision
-        run.attempts[attempt.attempt_id] = attempt
-        run.changed.attempts[attempt.attempt_id] = attempt
+        put_attempt(run, attempt, revision)
     run.updates.add(pair)
     context.rows.append(
         UpdateRow(

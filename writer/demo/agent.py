@@ -1,7 +1,7 @@
 """A simulated agent: it reports a few runs as a real one would, and remembers what it said.
 
-What it says is a function of the seed. On purpose, in each run it sends one command twice and one
-too late, so that duplicates and rejections are to be seen.
+What it says is a function of the seed, but for the times. On purpose, in each run it sends one
+command twice and one too late, so that duplicates and rejections are to be seen.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from producers import Producer, Run, Sent, Session
 from producers.contract.jsontext import sorted_json
-from writer.clock import iso, sleep
+from writer.clock import iso, now_ms, sleep
 
 TASKS = ("plan", "build", "review")
 """An agent's runs, each below the one before."""
@@ -24,8 +24,6 @@ NODES = ("read", "think", "edit", "test")
 EVENTS_PER_STEP = 6
 RENEW_EVERY = 4
 LEASE_MS = 30_000
-STARTED_MS = 1_780_000_000_000
-"""When the simulated work begins: a constant, so that the same seed says the same."""
 TALK = (
     "the build fails on the second step because a fixture is missing so I will read the test first "
     "then change the parser run everything again and write down what I found before going on"
@@ -106,7 +104,7 @@ class _Telling:
         self._random = Random(f"{agent.seed}/{agent.number}/{task}")  # noqa: S311
         self._pi = agent.number % 2 == 1
         self._told = Told(f"demo-{agent.seed}-a{agent.number:02d}-{task}")
-        self._at = STARTED_MS + agent.number * 1_000
+        self._at = now_ms()
 
     def tell(self) -> Told:
         run = self._create()
@@ -168,14 +166,14 @@ class _Telling:
     def _step(self, run: Run, session: Session, number: int) -> None:
         node = NODES[number % len(NODES)]
         attempt = f"{node}-{number + 1}"
-        started = self._at
+        started = self._at = now_ms()
         self._events(session, node, attempt)
         self._entry(session, "assistant", self._words(30))
         self._update(run, number, node, attempt)
         if number % RENEW_EVERY == RENEW_EVERY - 1:
             self._count(run.renew())
         sleep(self._agent.pace_s * self._random.uniform(0.5, 1.5))
-        self._at += 1_000
+        self._at = now_ms()
         output = {"reply": self._words(20), "index": number}
         step = {
             "attemptId": attempt,
@@ -218,8 +216,8 @@ class _Telling:
         key = f"worker-{number % 3}"
         data = self._progress(number + 1)
         # In the pi dialect an update has to name an attempt that has not finished.
-        where = {"node": node, "attempt": attempt} if self._pi else {}
-        self._count(run.update("progress", key, data, **where))
+        where = (node, attempt) if self._pi else (None, None)
+        self._count(run.update("progress", key, data, node=where[0], attempt=where[1]))
         self._told.updates[f"progress {key}"] = data
 
     def _progress(self, done: int) -> Document:

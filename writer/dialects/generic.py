@@ -9,9 +9,10 @@ from typing import Any
 
 from producers.contract.commands import BindSession, CreateRun, Update
 from producers.contract.limits import REASON_CHARS_MAX, TITLE_CHARS_MAX
-from writer.core.dialect import Document, Moment, Projection
-from writer.core.parts import Part
-from writer.core.run import RUN_TERMINAL, Attempt, Head, Run
+from writer.core.dialect import Document, Moment, Named, Note, Projection, Rows
+from writer.core.merge import merge
+from writer.core.parts import Change, Part
+from writer.core.run import Attempt, Head, Run
 from writer.dialects.instant import iso, parse_ms
 
 STATUS_CHARS_MAX = 64
@@ -29,10 +30,16 @@ class Generic:
 
     name = "generic"
     event_types: Mapping[str, str] = {"run.adopt": "run.create"}
+    terminal = frozenset(("completed", "failed", "timed_out", "cancelled"))
+    parked = frozenset(("waiting",))
 
     def check_create(self, command: CreateRun, run_id: str) -> CreateRun:
         """Nothing to fill in."""
         return command
+
+    def test_case_status(self, command: CreateRun) -> str | None:
+        """Only an annotation sets it."""
+        return None
 
     def check_update(self, command: Update) -> None:
         """Any object is good data."""
@@ -48,6 +55,15 @@ class Generic:
         """Nothing is put in."""
         return state
 
+    def definition(self, state: Document) -> Named | None:
+        """Nothing is kept apart."""
+        return None
+
+    def merge(self, base: Document, theirs: Document, latest: Document) -> Document:
+        """By the general rule."""
+        merged: Document = merge(base, theirs, latest)
+        return merged
+
     def project(self, state: Document, head: Head | None, arrival: int) -> Projection:
         """The status stays what it was where the document names none."""
         status = state.get("status")
@@ -56,7 +72,7 @@ class Generic:
         if "\0" in status:
             status = head.status if head is not None else "running"
         finished_at = parse_ms(state.get("finishedAt"))
-        if status not in RUN_TERMINAL:
+        if status not in self.terminal:
             finished_at = None
         elif finished_at is None:
             finished_at = arrival
@@ -75,6 +91,14 @@ class Generic:
     ) -> Sequence[Attempt]:
         """Steps of unknown documents are not looked for."""
         return ()
+
+    def rows(self, run: Run, state: Document, change: Change, arrival: int) -> Rows:
+        """Nor is anything else."""
+        return Rows()
+
+    def note(self, attempts: Sequence[Attempt], rows: Rows) -> Note:
+        """Nothing is known of what changed."""
+        return Note()
 
     def attempt_of_update(self, run: Run, command: Update, arrival: int) -> Attempt | None:
         """Attempts are names here, nothing more."""

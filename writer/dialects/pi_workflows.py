@@ -17,19 +17,19 @@ from writer.core.definition import definition_digest
 from writer.core.dialect import Document, Moment, Projection
 from writer.core.outcome import Refusal
 from writer.core.parts import Arr, Node, Obj, Part
-from writer.core.run import ATTEMPT_FINISHED, RUN_TERMINAL, Attempt, Head, Run
-from writer.dialects.generic import short_text
+from writer.core.run import Attempt, Head, Run
+from writer.dialects.generic import Generic, short_text
 from writer.dialects.instant import iso, parse_ms
 from writer.dialects.progress import check_progress
 
 STATE_SCHEMA = "pi-workflows.run-state.v1"
 BINDING_SCHEMA = "pi-workflows.session-binding.v1"
 STAMPED = frozenset(("traceSeq", "updatedAt", "updates"))
-STATUSES = frozenset(("queued", "running", "waiting", *RUN_TERMINAL))
+STATUSES = frozenset(("queued", "running", "waiting", *Generic.terminal))
 STATUS_OF_OUTCOME = {"ok": "completed", "timed_out": "timed_out", "cancelled": "cancelled"}
 
 
-class PiWorkflows:
+class PiWorkflows(Generic):
     """Rules and projections of `pi-workflows.run-state.v1` documents."""
 
     name = "pi_workflows"
@@ -108,9 +108,9 @@ class PiWorkflows:
         """Status and its companions, column by column."""
         status = state.get("status", head.status if head is not None else "running")
         finished_at = parse_ms(state.get("finishedAt"))
-        if status not in RUN_TERMINAL and status != "waiting":
+        if status not in self.terminal and status != "waiting":
             finished_at = None
-        elif finished_at is None and status in RUN_TERMINAL:
+        elif finished_at is None and status in self.terminal:
             finished_at = arrival
         return Projection(
             status=status,
@@ -151,7 +151,7 @@ class PiWorkflows:
         if command.attempt_id is None:
             return None
         known = run.attempts.get(command.attempt_id)
-        if known is not None and known.status in ATTEMPT_FINISHED:
+        if known is not None and known.finished:
             raise Refusal(Reason.ATTEMPT_FINISHED)
         head = run.head
         status = "waiting" if head is not None and head.status == "waiting" else "running"
@@ -238,7 +238,7 @@ def _activate(
     if known is None:
         number = _next_number(run, node, numbers)
         return Attempt(attempt_id, node, number, "agent", status, started_at=started_at)
-    if known.status in ATTEMPT_FINISHED or known.status == status:
+    if known.finished or known.status == status:
         return None
     return Attempt(
         attempt_id=attempt_id,

@@ -53,6 +53,8 @@ class Checkpointer(Thread):
         try:
             if path not in connections:
                 connections[path] = apsw.Connection(str(path))
+                # A connection that has read nothing does not know of the WAL: it would move nothing.
+                connections[path].pragma("schema_version")
             connections[path].wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error:
             # The writer meets the same fault at its next commit, and says so; here it only waits.

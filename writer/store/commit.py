@@ -11,6 +11,7 @@ import apsw
 
 from writer.core.rows import (
     DefinitionRow,
+    DefinitionUseRow,
     EntryRow,
     EventRow,
     PartRow,
@@ -32,6 +33,10 @@ ERASED = (
     "state_parts",
     "updates",
     "attempts",
+    "work_items",
+    "invocations",
+    "suspensions",
+    "definition_uses",
     "effects",
     "segments",
     "session_entries",
@@ -121,6 +126,7 @@ class Batch:
 
 _INSERTS: tuple[tuple[type[Row], str], ...] = (
     (DefinitionRow, "insert_definition"),
+    (DefinitionUseRow, "insert_definition_use"),
     (EventRow, "insert_event"),
     (PartRow, "insert_part"),
     (UpdateRow, "insert_update"),
@@ -137,12 +143,7 @@ def commit(connection: apsw.Connection, batch: Batch, epoch: int, hook: Hook = n
     """
     with transaction(connection):
         hook("begun")
-        found = connection.execute(QUERIES["epoch"]).fetchone()
-        if found != (epoch,):
-            raise Fenced(
-                f"epoch {epoch} is over: the file is at {found[0] if found else 'none'}",
-                hint="another writer has the partition; this one wrote nothing and may rejoin",
-            )
+        check_epoch(connection, epoch)
         for run in batch.runs:
             if run.changed.erased:
                 _erase(connection, run)
@@ -160,12 +161,22 @@ def commit(connection: apsw.Connection, batch: Batch, epoch: int, hook: Hook = n
     return commit_seq
 
 
+def check_epoch(connection: apsw.Connection, epoch: int) -> None:
+    """Raise Fenced if another writer has taken the file. To be asked inside the transaction."""
+    found = connection.execute(QUERIES["epoch"]).fetchone()
+    if found != (epoch,):
+        raise Fenced(
+            f"epoch {epoch} is over: the file is at {found[0] if found else 'none'}",
+            hint="another writer has the partition; this one wrote nothing and may rejoin",
+        )
+
+
 def _erase(connection: apsw.Connection, run: Run) -> None:
     key = (run.run_key,)
-    definition = connection.execute(QUERIES["definition_of"], key).fetchone()
+    definitions = connection.execute(QUERIES["definitions_of"], key).fetchall()
     for table in ERASED:
         connection.execute(f"DELETE FROM {table} WHERE run_key = ?", key)  # noqa: S608 - our names
-    if definition is not None and definition[0] is not None:
+    for definition in definitions:
         connection.execute(QUERIES["collect_definition"], definition)
     grave = run.tombstone
     assert grave is not None

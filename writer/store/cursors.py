@@ -6,15 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
-import orjson
 
-from writer.core.run import RUN_TERMINAL
 from writer.store.database import open_reader, translated
 
-_ENDED = orjson.dumps(sorted(RUN_TERMINAL)).decode()
 _ONE = """
 SELECT c.message_id,
-  t.run_key IS NOT NULL OR coalesce(r.status IN (SELECT value FROM json_each(?)), 0)
+  t.run_key IS NOT NULL OR coalesce(r.terminal, 0)
 FROM cursors c LEFT JOIN runs r USING (run_key) LEFT JOIN tombstones t USING (run_key)
 WHERE c.run_id = ?
 """
@@ -36,7 +33,7 @@ class CursorReader:
         found = {}
         with translated(self._path):
             for run in runs:
-                row = self._connection.execute(_ONE, (_ENDED, run)).fetchone()
+                row = self._connection.execute(_ONE, (run,)).fetchone()
                 if row is not None:
                     found[run] = (row[0], bool(row[1]))
         return found

@@ -24,7 +24,8 @@ APPLICATION_ID = 0x73776430
 """`swd0`: what makes a SQLite file one of ours."""
 
 PAGE_BYTES = 8192
-BUSY_MS = 5_000
+BUSY_MS = 2_000
+"""Longest wait for another process' lock: well under the time that a stop may take."""
 FILE_MODE = 0o640
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 _MIGRATION = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
@@ -68,11 +69,12 @@ def open_writer(
         connection.set_busy_timeout(busy_ms)
         for pragma in (
             f"page_size = {PAGE_BYTES}",
+            # Before the first page is written, which WAL mode does: later it changes nothing.
+            "auto_vacuum = INCREMENTAL",
             "journal_mode = WAL",
             f"synchronous = {synchronous}",
             "foreign_keys = ON",
             f"journal_size_limit = {WAL_LIMIT_BYTES}",
-            "auto_vacuum = INCREMENTAL",
             "cache_size = -65536",
             "temp_store = MEMORY",
         ):
@@ -144,11 +146,13 @@ def _check_readable(path: Path) -> None:
 
 
 def _check_identity(path: Path, connection: apsw.Connection) -> None:
-    application = connection.pragma("application_id")
+    # Its id last: a file whose first migration is just being committed gets all three at once.
+    tables = _tables(connection)
     version = connection.pragma("user_version")
+    application = connection.pragma("application_id")
     newest = migrations()[-1].version
     if application != APPLICATION_ID:
-        if application == 0 and version == 0 and not _tables(connection):
+        if application == 0 and version == 0 and not tables:
             return
         raise FileCorrupt(
             f"{path.name} is a SQLite file, but not one of statewriter's",

@@ -12,6 +12,10 @@ from writer.core.run import Run
 Rows = dict[str, list[tuple[Any, ...]]]
 
 ORDER = (
+    "delete_attempt",
+    "delete_work_item",
+    "delete_invocation",
+    "delete_suspension",
     "put_cursor",
     "put_producer",
     "delete_gaps",
@@ -20,10 +24,19 @@ ORDER = (
     "put_lease",
     "put_segment",
     "put_attempt",
+    "put_work_item",
+    "put_invocation",
+    "put_suspension",
     "put_effect",
 )
 """The statements, in the order in which they run."""
 
+_DELETE = {
+    "attempts": "delete_attempt",
+    "work_items": "delete_work_item",
+    "invocations": "delete_invocation",
+    "suspensions": "delete_suspension",
+}
 _CURSOR = attrgetter("incarnation", "message_id", "applied", "duplicates", "rejected")
 _PRODUCER = attrgetter("no", "producer", "last", "state_seq", "lease_seq")
 _LEASE = attrgetter(
@@ -62,6 +75,7 @@ _HEAD = attrgetter(
     "current_attempt",
     "error",
     "finished_at",
+    "terminal",
     "revision",
     "state_revision",
 )
@@ -87,6 +101,48 @@ _ATTEMPT = attrgetter(
     "step",
     "started_at",
     "finished_at",
+    "revision",
+    "batch_id",
+    "child_run",
+)
+_WORK_ITEM = attrgetter(
+    "kind",
+    "position",
+    "node_id",
+    "attempt_id",
+    "batch_id",
+    "port",
+    "items",
+    "queue",
+    "enqueued_at",
+    "revision",
+)
+_INVOCATION = attrgetter(
+    "invocation_id",
+    "position",
+    "node_id",
+    "number",
+    "agent_node",
+    "attempt_id",
+    "status",
+    "status_label",
+    "subject_name",
+    "iteration_id",
+    "item_index",
+    "parent_invocation",
+    "queued_at",
+    "started_at",
+    "finished_at",
+    "revision",
+)
+_SUSPENSION = attrgetter(
+    "position",
+    "task_id",
+    "node_id",
+    "attempt_id",
+    "item_index",
+    "on_timeout",
+    "timeout_at",
     "revision",
 )
 _EFFECT = attrgetter(
@@ -124,8 +180,22 @@ def changed_rows(runs: Iterable[Run]) -> Rows:
             named = (segment.no, segment.capture_key, segment.session, segment.binding)
             bound = segment.bound_by or _UNBOUND
             rows["put_segment"].append((key, *named, *bound, *_SEGMENT(segment)))
-        for attempt in changed.attempts.values():
-            rows["put_attempt"].append((key, *_ATTEMPT(attempt)))
+        _add_projected(rows, run)
         for effect in changed.effects.values():
             rows["put_effect"].append((key, *_EFFECT(effect)))
     return rows
+
+
+def _add_projected(rows: Rows, run: Run) -> None:
+    """Rows that a dialect makes of the state, and those that it took away."""
+    key, changed = run.run_key, run.changed
+    for table, gone in sorted(changed.gone):
+        rows[_DELETE[table]].append((key, *gone))
+    for query, get, found in (
+        ("put_attempt", _ATTEMPT, changed.attempts),
+        ("put_work_item", _WORK_ITEM, changed.work_items),
+        ("put_invocation", _INVOCATION, changed.invocations),
+        ("put_suspension", _SUSPENSION, changed.suspensions),
+    ):
+        if found:
+            rows[query].extend((key, *get(row)) for row in found.values())

@@ -16,17 +16,20 @@ from writer.core.run import (
     Cursor,
     Effect,
     Head,
+    Invocation,
     Lease,
     Run,
     Segment,
     Sequences,
+    Suspension,
     Tombstone,
+    WorkItem,
 )
 from writer.store.queries import named
 
 QUERIES = named("load.sql")
-HEAD_RESERVED = 5
-"""Place of `reserved` among the head's columns."""
+HEAD_FLAGS = (5, 24)
+"""Places of `reserved` and `terminal` among the head's columns."""
 
 
 def load_run(connection: apsw.Connection, run_id: str) -> Run | None:
@@ -71,7 +74,8 @@ def is_kept(connection: apsw.Connection, run: Run, place: tuple[int, str]) -> bo
 def _load_created(connection: apsw.Connection, run: Run, row: tuple[Any, ...]) -> None:
     key = run.run_key
     head = list(row)
-    head[HEAD_RESERVED] = bool(head[HEAD_RESERVED])
+    for flag in HEAD_FLAGS:
+        head[flag] = bool(head[flag])
     head[-1] = int.from_bytes(head[-1])
     run.head = Head(*head)
     run.state = load_state(connection, key, run.head.revision)
@@ -94,9 +98,21 @@ def _load_created(connection: apsw.Connection, run: Run, row: tuple[Any, ...]) -
         )
     for columns in _all(connection, "attempts", key):
         run.attempts[columns[0]] = Attempt(*columns)
+    _load_projected(connection, run)
     run.updates = set(_all(connection, "current_updates", key))
     for columns in _all(connection, "effects", key):
         run.effects[columns[0]] = Effect(*columns)
+
+
+def _load_projected(connection: apsw.Connection, run: Run) -> None:
+    key = run.run_key
+    for columns in _all(connection, "work_items", key):
+        run.work_items[columns[:2]] = WorkItem(*columns)
+    for columns in _all(connection, "invocations", key):
+        run.invocations[columns[0]] = Invocation(*columns)
+    for columns in _all(connection, "suspensions", key):
+        run.suspensions[columns[:1]] = Suspension(*columns)
+    run.definitions = {digest for (digest,) in _all(connection, "definition_uses", key)}
 
 
 def load_state(connection: apsw.Connection, run_key: int, revision: int) -> Node:

@@ -22,6 +22,8 @@ from writer.store.database import (
 from writer.store.load import QUERIES as LOAD
 from writer.store.load import is_kept, load_acts, load_facts, load_run
 
+FREE_PAGES_KEPT = 64
+
 
 class Identity(NamedTuple):
     """What a file says of itself."""
@@ -109,10 +111,17 @@ class PartitionFile:
             )
         return self.epoch
 
-    def replace_lineage(self, lineage: str, commit_seq: int) -> None:
-        """Take a new identity: readers' tokens start over, and Redis' mark is met again."""
+    def replace_lineage(
+        self, lineage: str, commit_seq: int, loss: commits.ActRow | None = None
+    ) -> None:
+        """Take a new identity: readers' tokens start over, and Redis' mark is met again.
+
+        `loss` is the record of what was given up for it, if anything was.
+        """
         with translated(self.path), transaction(self._connection):
             self._connection.execute(commits.QUERIES["set_lineage"], (lineage, commit_seq))
+            if loss is not None:
+                self._connection.execute(commits.QUERIES["insert_act"], loss)
         self.commit_seq = commit_seq
 
     def load(self, run_id: str) -> Run:
@@ -168,6 +177,19 @@ class PartitionFile:
             ).fetchone()
         return {} if row is None else {"original": "rejected", "reason": row[0]}
 
+    def give_back(self) -> bool:
+        """Give some of the pages that deletions freed back to the file system; whether it did.
+
+        Some stay for what is written next. Raises Fenced, StoreUnavailable, FileCorrupt.
+        """
+        with translated(self.path):
+            if _only(self._connection, commits.QUERIES["free_pages"])[0] <= FREE_PAGES_KEPT:
+                return False
+            with transaction(self._connection):
+                commits.check_epoch(self._connection, self.epoch)
+                self._connection.execute(commits.QUERIES["give_back"]).fetchall()
+        return True
+
     def sync(self) -> bool:
         """Make all commits so far survive a power cut; whether that was possible just now."""
         with translated(self.path):
@@ -187,10 +209,15 @@ def _only(connection: apsw.Connection, query: str, *bindings: Any) -> tuple[Any,
 def stored_partitions(data: Path) -> int | None:
     """How many partitions a data folder was made for; None if it has no partition file yet."""
     for path in sorted(data.glob("p*.sqlite")):
+        if path.with_name(f"{path.name}-journal").exists():
+            # Whoever made it died before it was a file in WAL mode; its writer makes it anew.
+            continue
         with translated(path):
             connection = open_reader(path)
             try:
-                row = connection.execute("SELECT partitions FROM file").fetchone()
+                # A file whose writer died before the first migration has no tables yet.
+                made = connection.pragma("user_version") > 0
+                row = connection.execute("SELECT partitions FROM file").fetchone() if made else None
             finally:
                 connection.close()
             if row is not None:

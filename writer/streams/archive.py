@@ -7,7 +7,8 @@ reverse does not hold: a batch whose commit failed stands here too, and again wh
 after all. Readers take each (run, incarnation, id) once.
 
 Each epoch writes segments of its own, so a writer that lost its partition can not spoil its
-successor's.
+successor's. A segment's first frame says up to where its epoch has read the earlier ones: what
+stands there behind that was never committed, and is not read.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +28,8 @@ from producers.contract.envelope import fields_of, fields_text
 from writer.errors import FileCorrupt, StoreUnavailable
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
+HEAD_BYTES_MAX = 64 * 1024
+"""More than the first frame of a segment has."""
 LEVEL = 3
 _HEADER = struct.Struct("<IIQ")
 _MAGIC = 0x184D2A50
@@ -45,13 +49,14 @@ class Record(NamedTuple):
 
 
 class Act(NamedTuple):
-    """One operator act that was carried out. See `writer.core.acts`."""
+    """One operator act that was carried out, and who asked for it. See `writer.core.acts`."""
 
     id: str
     act: str
     run: str
     incarnation: int
     message_id: str
+    operator: str = "unknown"
 
 
 class Position(NamedTuple):
@@ -108,16 +113,20 @@ class Archive:
         epoch: int,
         about: Mapping[str, Any],
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
+        after: Position = START,
     ) -> None:
         self._folder = folder
         self._epoch = epoch
-        self._about = orjson.dumps({**about, "epoch": epoch})
+        self._about = orjson.dumps({**about, "epoch": epoch, "after": after.text()})
         self._bytes_max = segment_bytes_max
         self._compress = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress
         self._number = 0
         self._handle: int | None = None
         self._path = folder
         self._size = 0
+        self.position = after
+        """Where the last batch ends, of this epoch or before it."""
+        self._before = (after, 0)
 
     def append(self, records: Iterable[Record], acts: Iterable[Act] = ()) -> Position:
         """Write a batch and sync it; returns where it ends. Raises StoreUnavailable, and then
@@ -134,20 +143,28 @@ class Archive:
             )
             for record in records
         ]
-        try:
+        with self._guarded():
+            if self._handle is not None and self._size >= self._bytes_max:
+                self._seal()
             if self._handle is None:
                 self._open()
+            self._before = (self.position, self._size)
             self._write(b"\n".join(lines))
-            if self._size >= self._bytes_max:
-                self._seal()
-                return Position(self._epoch, self._number + 1, 0)
-        except OSError as error:
-            self._abandon()
-            raise StoreUnavailable(
-                f"archive {self._folder.name}: {error.strerror or error}",
-                hint="make room or give the right to write; the writer goes on by itself",
-            ) from error
-        return Position(self._epoch, self._number, self._size)
+        self.position = Position(self._epoch, self._number, self._size)
+        return self.position
+
+    def take_back(self) -> None:
+        """Forget the last batch: it could not be committed, and will not be as it stands here.
+
+        Raises StoreUnavailable.
+        """
+        assert self._handle is not None
+        position, size = self._before
+        with self._guarded():
+            os.ftruncate(self._handle, size)
+            os.lseek(self._handle, size, os.SEEK_SET)
+            os.fdatasync(self._handle)
+        self.position, self._size = position, size
 
     def close(self) -> None:
         """Seal the segment that is open."""
@@ -161,7 +178,7 @@ class Archive:
         self._handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         self._size = 0
         self._write(self._about)
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
 
     def _write(self, payload: bytes) -> None:
         assert self._handle is not None
@@ -183,14 +200,24 @@ class Archive:
         os.fsync(self._handle)
         os.close(self._handle)
         self._handle = None
-        self._path.rename(self._path.with_suffix(""))
-        _sync_folder(self._folder)
+        with suppress(FileNotFoundError):
+            # Retention may have removed what a writer that lost its partition left open.
+            self._path.rename(self._path.with_suffix(""))
+        sync_folder(self._folder)
 
-    def _abandon(self) -> None:
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
         """After an error the next batch begins a new segment: this one's end is not trusted."""
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+        try:
+            yield
+        except OSError as error:
+            if self._handle is not None:
+                os.close(self._handle)
+                self._handle = None
+            raise StoreUnavailable(
+                f"archive {self._folder.name}: {error.strerror or error}",
+                hint="make room or give the right to write; the writer goes on by itself",
+            ) from error
 
 
 def read_archive(
@@ -201,11 +228,14 @@ def read_archive(
     A torn end of a segment that was never sealed is where that segment ends. Raises ArchiveDamaged
     for a sealed one that can not be read.
     """
-    for segment in segments(folder):
-        if (segment.epoch, segment.number) < since[:2]:
-            continue
-        begin = since.offset if (segment.epoch, segment.number) == since[:2] else 0
+    found = [segment for segment in segments(folder) if segment[:2] >= since[:2]]
+    ends = _ends(found)
+    for segment in found:
+        begin = since.offset if segment[:2] == since[:2] else 0
+        last = ends[segment.epoch]
         for payload, end in _frames(segment, begin):
+            if last is not None and (*segment[:2], end) > last:
+                break
             records: list[Record] = []
             acts: list[Act] = []
             for line in payload.split(b"\n") if payload else ():
@@ -219,29 +249,38 @@ def read_archive(
                 yield records, acts, Position(segment.epoch, segment.number, end)
 
 
+def _ends(found: Sequence[Segment]) -> dict[int, Position | None]:
+    """Of each epoch, where its batches end: up to there the next one that counts has read them."""
+    ends: dict[int, Position | None] = {}
+    last: Position | None = None
+    firsts = {segment.epoch: segment for segment in reversed(found)}
+    for epoch, first in firsts.items():
+        ends[epoch] = last
+        if last is None or first[:2] <= last[:2]:
+            told = _told(first)
+            if told is not None and "after" in told:
+                after = Position.parse(told["after"])
+                last = after if last is None else min(last, after)
+    return ends
+
+
+def _told(segment: Segment) -> dict[str, Any] | None:
+    """What a segment says of itself; None if it was torn before that."""
+    frame = _frame(memoryview(_read(segment, HEAD_BYTES_MAX)), 0)
+    told: dict[str, Any] | None = None if frame is None else orjson.loads(frame[0])
+    return told
+
+
 class ArchiveDamaged(FileCorrupt):
     """A sealed segment can not be read to its end."""
 
 
 def _frames(segment: Segment, begin: int) -> Iterator[tuple[bytes, int]]:
-    try:
-        data = memoryview(segment.path.read_bytes())
-    except FileNotFoundError:
-        if segment.sealed:
-            raise
-        # Its writer has sealed it since it was listed.
-        data = memoryview(segment.path.with_suffix("").read_bytes())
+    data = memoryview(_read(segment))
     place = begin
-    decompress = zstandard.ZstdDecompressor().decompress
     while place < len(data):
-        try:
-            magic, _, length = _HEADER.unpack_from(data, place)
-            end = place + _HEADER.size + length
-            whole = magic == _MAGIC and end <= len(data)
-            payload = decompress(data[place + _HEADER.size : end]) if whole else None
-        except (struct.error, zstandard.ZstdError):
-            payload = None
-        if payload is None:
+        frame = _frame(data, place)
+        if frame is None:
             if segment.sealed:
                 raise ArchiveDamaged(
                     f"archive {segment.path.parent.name}/{segment.path.name} is damaged at byte "
@@ -249,8 +288,35 @@ def _frames(segment: Segment, begin: int) -> Iterator[tuple[bytes, int]]:
                     hint="put an intact copy of the segment back; see docs/recovery.md",
                 )
             return
-        place = end
-        yield payload, place
+        yield frame
+        place = frame[1]
+
+
+def _read(segment: Segment, size: int = -1) -> bytes:
+    try:
+        file = segment.path.open("rb")
+    except FileNotFoundError:
+        if segment.sealed:
+            raise StoreUnavailable(
+                f"archive {segment.path.parent.name}/{segment.path.name} went while it was read",
+                hint="it has expired: try again",
+            ) from None
+        # Its writer has sealed it since it was listed.
+        file = segment.path.with_suffix("").open("rb")
+    with file:
+        return file.read(size)
+
+
+def _frame(data: memoryview, place: int) -> tuple[bytes, int] | None:
+    """The frame at a place and where it ends; None if it is not whole."""
+    try:
+        magic, _, length = _HEADER.unpack_from(data, place)
+        end = place + _HEADER.size + length
+        if magic != _MAGIC or end > len(data):
+            return None
+        return zstandard.ZstdDecompressor().decompress(data[place + _HEADER.size : end]), end
+    except (struct.error, zstandard.ZstdError):
+        return None
 
 
 def segment_size(segment: Segment) -> int:
@@ -267,62 +333,12 @@ def about(folder: Path) -> dict[str, Any] | None:
     """What the first segment says of its partition: partition, partitions, rules, epoch; None
     without one.
     """
-    for segment in segments(folder):
-        for payload, _ in _frames(segment, 0):
-            told: dict[str, Any] = orjson.loads(payload)
-            return told
-    return None
+    found = (_told(segment) for segment in segments(folder))
+    return next((told for told in found if told is not None), None)
 
 
-def missing(folder: Path, upto: Position) -> str | None:
-    """The first segment that should be here and is not, of those that a file at a position has
-    applied; None if all are. What expired is not missing: see `reaches_back_to`.
-    """
-    present = {segment[:2] for segment in segments(folder)}
-    if upto.offset and upto[:2] not in present:
-        return f"e{upto.epoch:08d}-{upto.number:06d}"
-    for epoch, number in sorted(present):
-        later = any(epoch == other and number < last for other, last in present)
-        if later and (epoch, number + 1) not in present:
-            return f"e{epoch:08d}-{number + 1:06d}"
-    return None
-
-
-def expire(folder: Path, before_ms: int) -> int:
-    """Remove sealed segments last written before a time (ms), oldest first; returns how many.
-
-    What is removed bounds how far a replay can go, so it is noted first. The newest segment stays.
-    """
-    removed = 0
-    for segment in segments(folder)[:-1]:
-        if not segment.sealed or segment.path.stat().st_mtime_ns // 1_000_000 >= before_ms:
-            break
-        note = folder / "expired.new"
-        note.write_text(f"{segment.epoch}:{segment.number}:0\n")
-        note.rename(folder / "expired")
-        _sync_folder(folder)
-        segment.path.unlink()
-        removed += 1
-    return removed
-
-
-def last_epoch(folder: Path) -> int:
-    """The newest epoch that wrote here; 0 if none did."""
-    return max((segment.epoch for segment in segments(folder)), default=0)
-
-
-def reaches_back_to(folder: Path, since: Position) -> bool:
-    """Whether all that was archived past a position is still here."""
-    if not segments(folder):
-        return False
-    try:
-        expired = Position.parse((folder / "expired").read_text().strip())
-    except FileNotFoundError:
-        return True
-    return since[:2] > expired[:2]
-
-
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make what was created, renamed or removed in a folder survive a power cut."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

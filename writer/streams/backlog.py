@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
 import redis
 
+from producers.contract.envelope import fields_text, seal
 from producers.contract.keys import Keys, partition_of
 from writer.streams.link import lua, text, translated
 from writer.streams.sweep import STEP
@@ -79,6 +81,20 @@ def existing(
             pipeline.exists(keys.run(partition_of(run, partitions), run))
         replies = pipeline.execute()
     return frozenset(run for run, reply in zip(runs, replies, strict=True) if reply)
+
+
+def waiting_message(
+    client: redis.Redis, keys: Keys, partition: int, run: str, message_id: str
+) -> dict[str, Any] | None:
+    """The fields of one message that a stream holds still, its token sealed, as rejections show
+    them; None if it is gone. Raises RedisUnavailable.
+    """
+    with translated():
+        found: Any = client.xrange(keys.run(partition, run), min=message_id, max=message_id)
+    if not found:
+        return None
+    fields: dict[str, Any] = orjson.loads(fields_text(seal(found[0][1])))
+    return fields
 
 
 def last_sequence(client: redis.Redis, keys: Keys, partitions: int, run: str, producer: str) -> int:

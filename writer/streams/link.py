@@ -51,6 +51,11 @@ Client = redis.Redis
 """What the rest of the writer calls a connection: only this package imports redis."""
 
 
+def hang_up(client: redis.Redis) -> None:
+    """Cut a client's connections; a thread that waits for a reply gets RedisUnavailable at once."""
+    client.connection_pool.disconnect()
+
+
 def lua(name: str) -> str:
     """The text of a script below `writer/streams/scripts`."""
     return files("writer.streams").joinpath("scripts", name).read_text(encoding="utf-8")

@@ -50,9 +50,13 @@ class FileLock:
                 f"{self._path.stem} is already written by process {holder or 'unknown'}",
                 hint="stop that daemon first, or use another --data folder",
             ) from None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         self._handle = handle
+        try:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        except OSError:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Give the lock back; the file stays, so that nobody locks a removed one."""

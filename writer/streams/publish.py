@@ -6,16 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import redis
+from redis.exceptions import AuthenticationError, OutOfMemoryError, ReadOnlyError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from producers.contract.keys import Keys, partition_of
 from producers.contract.limits import CONTRACT_VERSION
 from writer.clock import monotonic, now_ms, sleep
 from writer.errors import RedisUnavailable
-from writer.streams.link import text, translated
+from writer.streams.link import lua, text, translated
 
 PATIENCE_S = 10.0
 """How long an unreachable Redis is tried again."""
 RETRY_S = 0.2
+PASSING = (RedisConnectionError, RedisTimeoutError, OutOfMemoryError, ReadOnlyError)
+"""What may be over soon. Anything else is told at once: a key of another type stays one."""
 
 
 class Outgoing(NamedTuple):
@@ -31,9 +36,8 @@ def agree(client: redis.Redis, keys: Keys, wanted: int) -> int:
     What is sent before any writer has run is for a writer that will have to agree.
     """
     with translated():
-        client.hsetnx(keys.meta, "partitions", str(wanted))
-        client.hsetnx(keys.meta, "contract_version", str(CONTRACT_VERSION))
-        return int(text(client.hget(keys.meta, "partitions")))
+        meta = client.register_script(lua("meta.lua"))
+        return int(meta(keys=[keys.meta], args=[wanted, CONTRACT_VERSION]))
 
 
 class Publisher:
@@ -61,8 +65,8 @@ class Publisher:
             while True:
                 try:
                     found = self._append(partition, [items[place] for place in places])
-                except RedisUnavailable:
-                    if monotonic() >= deadline:
+                except RedisUnavailable as error:
+                    if monotonic() >= deadline or not _may_pass(error.__cause__):
                         raise
                     sleep(RETRY_S)
                     continue
@@ -82,3 +86,7 @@ class Publisher:
             pipeline.zadd(self._keys.ready(partition), marks, lt=True)
             replies = pipeline.execute()
         return [text(reply) for reply in replies[: len(items)]]
+
+
+def _may_pass(cause: BaseException | None) -> bool:
+    return isinstance(cause, PASSING) and not isinstance(cause, AuthenticationError)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import redis
 
-from producers.contract.envelope import seal
+from producers.contract.envelope import decode, seal
 from producers.contract.keys import Keys
 from writer.streams.link import BLOCK_MS_MAX, lua, text, translated
 
@@ -32,6 +32,17 @@ class Reading(NamedTuple):
     items: list[Item]
     more: list[str]
     empty: list[str]
+
+    def without(self, runs: Sequence[str]) -> Reading:
+        """The same, but for some runs."""
+        if not runs:
+            return self
+        left = frozenset(runs)
+        return Reading(
+            [item for item in self.items if item.run not in left],
+            [run for run in self.more if run not in left],
+            [run for run in self.empty if run not in left],
+        )
 
 
 class StreamState(NamedTuple):
@@ -105,23 +116,45 @@ class Reader:
         """Whether the stream has, up to an id, a message of a missing (producer, first, last)
         range.
         """
+        for _, fields in self._look_back(run, upto):
+            producer, seq = fields.get(b"producer", b""), fields.get(b"seq", b"")
+            if seq.isdigit() and any(
+                producer == name.encode() and first <= int(seq) <= last
+                for name, first, last in missing
+            ):
+                return True
+        return False
+
+    def holds_new(self, run: str, upto: str, knows: Callable[[str, int], bool]) -> bool:
+        """Whether the stream has, up to an id, a message whose producer and sequence are not
+        known.
+        """
+        for message_id, fields in self._look_back(run, upto):
+            decoded = decode(run, text(message_id), seal(fields))
+            producer, seq = decoded.producer, decoded.seq
+            if producer is not None and seq is not None and not knows(producer, seq):
+                return True
+        return False
+
+    def _look_back(self, run: str, upto: str) -> Iterator[tuple[Any, dict[bytes, bytes]]]:
         after = "-"
         for _ in range(LOOK_BACK_PAGES_MAX):
             with translated():
                 page: Any = self.client.xrange(
                     self.keys.run(self.partition, run), min=after, max=upto, count=LOOK_BACK_PAGE
                 )
-            for _, fields in page:
-                producer, seq = fields.get(b"producer", b""), fields.get(b"seq", b"")
-                if seq.isdigit() and any(
-                    producer == name.encode() and first <= int(seq) <= last
-                    for name, first, last in missing
-                ):
-                    return True
+            yield from page
             if len(page) < LOOK_BACK_PAGE:
-                return False
+                return
             after = f"({text(page[-1][0])}"
-        return False
+
+    def newest(self, run: str, upto: str) -> str | None:
+        """The id of the stream's newest message up to an id (and itself); None if there is none."""
+        with translated():
+            found: Any = self.client.xrevrange(
+                self.keys.run(self.partition, run), max=upto, count=1
+            )
+        return text(found[0][0]) if found else None
 
     def inspect(self, runs: Sequence[str]) -> dict[str, StreamState]:
         """The streams' own state, to compare cursors with. A stream that is not there is left

@@ -21,17 +21,21 @@ class Mark(NamedTuple):
     commit_seq: int
     lineage: str
     epoch: int
+    archived: str
+    """Up to where its archive went, empty without one."""
 
 
 class Trim(NamedTuple):
     """A stream to settle: up to `cursor`; `retire` also removes it if it ended there and is
-    empty.
+    empty. `last` is the message that was settled last: a stream that lacks it but has older ones
+    is another than the one that was read.
     """
 
     run: str
     cursor: str
     trimmed: str = ""
     retire: bool = False
+    last: str = ""
 
 
 def after(message_id: str) -> str:
@@ -63,21 +67,23 @@ class Settler:
             int(found.get(b"commit_seq", 0)),
             text(found.get(b"lineage", b"")),
             int(found.get(b"epoch", 0)),
+            text(found.get(b"archived", b"")),
         )
 
     def settle(
-        self, commit_seq: int, lineage: str, epoch: int, trims: Sequence[Trim]
+        self, commit_seq: int, lineage: str, epoch: int, archived: str, trims: Sequence[Trim]
     ) -> dict[str, str]:
         """Raise the mark, then trim; returns what became of each stream (see `settle.lua`).
 
         Raises Fenced if another writer owns the partition, RedisUnavailable.
         """
         keys = [self.keys.mark(self.partition), self.keys.owner(self.partition)]
-        args: list[str | int] = [self.writer, commit_seq, lineage, epoch]
+        args: list[str | int] = [self.writer, commit_seq, lineage, epoch, archived]
         for trim in trims:
             keys.append(self.keys.run(self.partition, trim.run))
             keep = "" if trim.cursor == "0-0" or trim.retire else after(trim.cursor)
-            args.extend((keep, trim.trimmed, trim.cursor if trim.retire else ""))
+            last = "" if trim.last == "0-0" else trim.last
+            args.extend((keep, trim.trimmed, last, trim.cursor if trim.retire else ""))
         with translated():
             words = self._settle(keys=keys, args=args)
         if words == b"lost":

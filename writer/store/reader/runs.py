@@ -92,6 +92,8 @@ def run_detail(connection: apsw.Connection, run_id: str) -> Record | None:
         detail["lease"] = lease[0] if lease else None
         detail["segments"] = [decode(row, "failure") for row in side.rows("segments")]
         detail["effects"] = [decode(row, "result") for row in side.rows("effects")]
+        for name in ("work_items", "invocations", "suspensions"):
+            detail[name] = side.rows(name)
     detail["truncated"] = side.truncated
     return detail
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import apsw
 
 from producers.contract.limits import COUNTER_MAX
-from writer.core.run import RUN_TERMINAL
 from writer.dialects.instant import iso
 from writer.store.reader.query import ROWS_MAX, Record, decode, one, page, records
 from writer.store.reader.states import Head
@@ -115,8 +114,7 @@ def recording_of(connection: apsw.Connection, head: Head, segment: Segment) -> R
     while rows := session_events_after(connection, segment, last, ROWS_MAX):
         events += [row["event"] for row in rows]
         last = rows[-1]["seq"]
-    terminal = head.status in RUN_TERMINAL
-    integrity = _integrity(segment, (len(entries), len(events)), terminal=terminal)
+    integrity = _integrity(segment, (len(entries), len(events)), terminal=head.terminal)
     return Recording(segment, entries, events, integrity)
 
 

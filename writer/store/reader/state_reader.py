@@ -23,6 +23,7 @@ from writer.store.reader import (
     trace,
 )
 from writer.store.reader.changes import Changes
+from writer.store.reader.engine_reads import EngineReads
 from writer.store.reader.export import Export
 from writer.store.reader.files import Files, OpenFile
 from writer.store.reader.query import ROWS_MAX, Record, check_limit, records
@@ -33,7 +34,7 @@ from writer.store.reader.states import Head
 T = TypeVar("T")
 
 
-class StateReader:
+class StateReader(EngineReads):
     """Reads the partition files of a data folder, at rest or while a writer is at work.
 
     It never writes, and holds no transaction between calls. Files that appear or are replaced are
@@ -96,6 +97,8 @@ class StateReader:
                     finished_at}]; capture_key None: the run's own
         effects     [{effect_id, kind, occurrence, revision, status, result, error, created_at,
                     settled_at}]
+        work_items, invocations, suspensions
+                    where the dialect tells of them: the columns of the views of these names
         quarantine  {message_id, cause, detail, version, since}
         truncated   names of those lists that show their first 1,000 only
 

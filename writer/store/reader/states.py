@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import apsw
@@ -24,6 +25,7 @@ class Head(NamedTuple):
     dialect: str
     revision: int
     status: str
+    terminal: bool
     created_at: int
     updated_at: int
 
@@ -31,7 +33,7 @@ class Head(NamedTuple):
 def head_of(connection: apsw.Connection, run_id: str) -> Head | None:
     """A run's head; None if it does not exist."""
     row = one(connection, "head", run_id=run_id)
-    return None if row is None else Head(*row)
+    return None if row is None else Head(*row)._replace(terminal=bool(row[5]))
 
 
 def state_at(connection: apsw.Connection, head: Head, revision: int) -> Any:
@@ -47,8 +49,15 @@ def state_at(connection: apsw.Connection, head: Head, revision: int) -> Any:
         ) from error
     assert revised is not None, "revisions have no hole"
     updates = [_in_state(head.run_id, row) for row in updates_at(connection, head, revision)]
-    moment = Moment(head.run_id, revision, revised[0], updates)
+    definition = partial(definition_at, connection)
+    moment = Moment(head.run_id, revision, revised[0], updates, definition)
     return DIALECTS[head.dialect].leave(document(state), moment)
+
+
+def definition_at(connection: apsw.Connection, digest: bytes) -> Any:
+    """A definition by its digest; None if it is not there."""
+    row = one(connection, "definition_at", digest=digest)
+    return None if row is None else orjson.loads(row[0])
 
 
 def updates_at(connection: apsw.Connection, head: Head, revision: int) -> list[Record]:

@@ -7,6 +7,10 @@ SELECT epoch FROM file
 INSERT INTO definitions (definition_digest, definition, created_at) VALUES (?, ?, ?)
 ON CONFLICT DO NOTHING
 
+-- :name insert_definition_use
+INSERT INTO definition_uses (run_key, definition_digest, revision) VALUES (?, ?, ?)
+ON CONFLICT DO NOTHING
+
 -- :name insert_event
 INSERT INTO events (run_key, segment, revision, type, scope, node_id, attempt_id, payload,
   message_id, producer_no, producer_seq, body_hash, lease_generation, state_digest, recorded_at)
@@ -58,10 +62,11 @@ INSERT INTO gaps (run_key, producer_no, first_seq, last_seq) VALUES (?, ?, ?, ?)
 INSERT INTO runs (run_key, run_id, dialect, created_at, updated_at, status, create_digest,
   reserved, workflow, definition_digest, source_type, source_ref, source_revision, parent_run,
   parent_relation, title, tags, test_case_status, retention_seconds, effects, input,
-  status_detail, current_node, current_attempt, error, finished_at, revision, state_revision,
-  state_digest)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  status_detail, current_node, current_attempt, error, finished_at, terminal, revision,
+  state_revision, state_digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_key) DO UPDATE SET updated_at = excluded.updated_at, status = excluded.status,
+  terminal = excluded.terminal, definition_digest = excluded.definition_digest,
   create_digest = excluded.create_digest, reserved = excluded.reserved, title = excluded.title,
   tags = excluded.tags, test_case_status = excluded.test_case_status,
   status_detail = excluded.status_detail, current_node = excluded.current_node,
@@ -91,12 +96,41 @@ ON CONFLICT (run_key, segment) DO UPDATE SET reclaimed = excluded.reclaimed,
 
 -- :name put_attempt
 INSERT INTO attempts (run_key, attempt_id, node_id, number, node_type, status, outcome, step,
-  started_at, finished_at, revision)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  started_at, finished_at, revision, batch_id, child_run)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_key, attempt_id) DO UPDATE SET node_id = excluded.node_id,
   number = excluded.number, node_type = excluded.node_type, status = excluded.status,
   outcome = excluded.outcome, step = excluded.step, started_at = excluded.started_at,
-  finished_at = excluded.finished_at, revision = excluded.revision
+  finished_at = excluded.finished_at, revision = excluded.revision,
+  batch_id = excluded.batch_id, child_run = excluded.child_run
+
+-- :name put_work_item
+INSERT OR REPLACE INTO work_items (run_key, kind, position, node_id, attempt_id, batch_id, port,
+  items, queue, enqueued_at, revision)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- :name put_invocation
+INSERT OR REPLACE INTO invocations (run_key, invocation_id, position, node_id, number, agent_node,
+  attempt_id, status, status_label, subject_name, iteration_id, item_index, parent_invocation,
+  queued_at, started_at, finished_at, revision)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- :name put_suspension
+INSERT OR REPLACE INTO suspensions (run_key, position, task_id, node_id, attempt_id, item_index,
+  on_timeout, timeout_at, revision)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- :name delete_attempt
+DELETE FROM attempts WHERE run_key = ? AND attempt_id = ?
+
+-- :name delete_work_item
+DELETE FROM work_items WHERE run_key = ? AND kind = ? AND position = ?
+
+-- :name delete_invocation
+DELETE FROM invocations WHERE run_key = ? AND invocation_id = ?
+
+-- :name delete_suspension
+DELETE FROM suspensions WHERE run_key = ? AND position = ?
 
 -- :name put_effect
 INSERT INTO effects (run_key, effect_id, kind, occurrence, revision, created_at, status, result,
@@ -129,9 +163,13 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 -- :name collect_definition
 DELETE FROM definitions WHERE definition_digest = ?
 AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.definition_digest = definitions.definition_digest)
+AND NOT EXISTS (
+  SELECT 1 FROM definition_uses u WHERE u.definition_digest = definitions.definition_digest
+)
 
--- :name definition_of
-SELECT definition_digest FROM runs WHERE run_key = ?
+-- :name definitions_of
+SELECT definition_digest FROM runs WHERE run_key = ?1 AND definition_digest IS NOT NULL
+UNION SELECT definition_digest FROM definition_uses WHERE run_key = ?1
 
 -- :name last_event_seq
 SELECT seq FROM sqlite_sequence WHERE name = 'events'
@@ -163,3 +201,9 @@ INSERT INTO commits (epoch, writer, rules_version, taken_at) VALUES (?, ?, ?, ?)
 
 -- :name set_lineage
 UPDATE file SET lineage = ?, commit_seq = ?
+
+-- :name free_pages
+PRAGMA freelist_count
+
+-- :name give_back
+PRAGMA incremental_vacuum(1024)

@@ -15,7 +15,7 @@ WHERE run_key = ? AND segment = 0 AND state_digest IS NOT NULL ORDER BY revision
 SELECT run_id, dialect, workflow, hex(definition_digest), source_type, source_ref, source_revision,
   parent_run, parent_relation, title, tags, test_case_status, retention_seconds, effects, input,
   status, status_detail, current_node, current_attempt, error, reserved, hex(create_digest),
-  revision, state_revision, hex(state_digest), created_at, updated_at, finished_at
+  revision, state_revision, hex(state_digest), created_at, updated_at, finished_at, terminal
 FROM runs WHERE run_key = ?
 
 -- :name tombstones
@@ -42,8 +42,26 @@ WHERE run_key = ? ORDER BY revision
 
 -- :name attempts
 SELECT attempt_id, node_id, number, node_type, status, outcome, step, started_at, finished_at,
-  revision
+  revision, batch_id, child_run
 FROM attempts WHERE run_key = ? ORDER BY attempt_id
+
+-- :name work_items
+SELECT kind, position, node_id, attempt_id, batch_id, port, items, queue, enqueued_at, revision
+FROM work_items WHERE run_key = ? ORDER BY kind, position
+
+-- :name invocations
+SELECT invocation_id, position, node_id, number, agent_node, attempt_id, status, status_label,
+  subject_name, iteration_id, item_index, parent_invocation, queued_at, started_at, finished_at,
+  revision
+FROM invocations WHERE run_key = ? ORDER BY invocation_id
+
+-- :name suspensions
+SELECT position, task_id, node_id, attempt_id, item_index, on_timeout, timeout_at, revision
+FROM suspensions WHERE run_key = ? ORDER BY position
+
+-- :name definition_uses
+SELECT hex(definition_digest), revision FROM definition_uses WHERE run_key = ?
+ORDER BY definition_digest
 
 -- :name effects
 SELECT effect_id, kind, occurrence, revision, status, result, error, created_at, settled_at

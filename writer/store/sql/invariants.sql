@@ -1,6 +1,6 @@
 -- What must hold of a partition file, whatever happened to its writers. Each query finds what breaks
 -- one rule: run id (NULL for the file itself) and the place, in words. The sentences stand in
--- `invariants.py`. `:incarnation` and the like are never needed: a file is judged by itself.
+-- `invariants.py`.
 
 -- :name foreign_keys
 SELECT NULL, "table" || ' row ' || rowid || ' refers to no row of ' || parent
@@ -177,7 +177,15 @@ FROM (
   SELECT 'attempt ' || attempt_id AS what, run_key, revision FROM attempts
   UNION ALL SELECT 'update ' || type || ' ' || key, run_key, revision FROM updates
   UNION ALL SELECT 'effect ' || effect_id, run_key, revision FROM effects
+  UNION ALL SELECT 'work item ' || kind || ' ' || position, run_key, revision FROM work_items
+  UNION ALL SELECT 'invocation ' || invocation_id, run_key, revision FROM invocations
+  UNION ALL SELECT 'suspension ' || task_id, run_key, revision FROM suspensions
+  UNION ALL SELECT 'definition ' || hex(definition_digest), run_key, revision FROM definition_uses
   UNION ALL SELECT 'state part ' || pointer, run_key, revision FROM state_parts
+  UNION ALL SELECT 'work item ' || kind || ' ' || position, run_key, revision FROM work_items
+  UNION ALL SELECT 'invocation ' || invocation_id, run_key, revision FROM invocations
+  UNION ALL SELECT 'suspension ' || task_id, run_key, revision FROM suspensions
+  UNION ALL SELECT 'use of a definition', run_key, revision FROM definition_uses
 ) x LEFT JOIN runs r USING (run_key) LEFT JOIN cursors c USING (run_key)
 WHERE r.revision IS NULL OR x.revision > r.revision OR x.revision < 1
 
@@ -207,7 +215,8 @@ WHERE j.fields LIKE '%"auth"%' AND json_type(j.fields, '$.auth') IS NOT NULL AND
 UNION ALL
 SELECT c.run_id, 'rejection ' || j.rejection_seq FROM rejections j
 LEFT JOIN cursors c USING (run_key)
-WHERE j.head LIKE '%\"token\":%'
+WHERE j.kind LIKE 'lease.%' AND json_valid(j.fields ->> '$.body')
+  AND json_type(j.fields ->> '$.body', '$.token') IS NOT NULL
 
 -- What the Python half of the checks looks at.
 -- :name keys

@@ -19,7 +19,7 @@ FROM gaps WHERE run_key = ? ORDER BY producer_no, first_seq
 SELECT dialect, created_at, updated_at, status, create_digest, reserved, workflow,
   definition_digest, source_type, source_ref, source_revision, parent_run, parent_relation, title,
   tags, test_case_status, retention_seconds, effects, input, status_detail, current_node,
-  current_attempt, error, finished_at, revision, state_revision, state_digest
+  current_attempt, error, finished_at, terminal, revision, state_revision, state_digest
 FROM runs WHERE run_key = ?
 
 -- :name tombstone
@@ -39,8 +39,25 @@ FROM segments WHERE run_key = ? ORDER BY segment
 
 -- :name attempts
 SELECT attempt_id, node_id, number, node_type, status, outcome, step, started_at, finished_at,
-  revision
+  revision, batch_id, child_run
 FROM attempts WHERE run_key = ?
+
+-- :name work_items
+SELECT kind, position, node_id, attempt_id, batch_id, port, items, queue, enqueued_at, revision
+FROM work_items WHERE run_key = ?
+
+-- :name invocations
+SELECT invocation_id, position, node_id, number, agent_node, attempt_id, status, status_label,
+  subject_name, iteration_id, item_index, parent_invocation, queued_at, started_at, finished_at,
+  revision
+FROM invocations WHERE run_key = ?
+
+-- :name suspensions
+SELECT position, task_id, node_id, attempt_id, item_index, on_timeout, timeout_at, revision
+FROM suspensions WHERE run_key = ?
+
+-- :name definition_uses
+SELECT definition_digest FROM definition_uses WHERE run_key = ?
 
 -- :name current_updates
 SELECT DISTINCT type, key FROM updates WHERE run_key = ?
@@ -61,9 +78,10 @@ WHERE p.value IS NOT NULL
 -- :name event_hash
 SELECT body_hash FROM events WHERE run_key = ? AND producer_no = ? AND producer_seq = ?
 
+-- A jump was refused without using its sequence up.
 -- :name rejection_hash
 SELECT body_hash FROM rejections WHERE run_key = ? AND producer = ? AND producer_seq = ?
-ORDER BY rejection_seq LIMIT 1
+AND reason <> 'sequence_jump' ORDER BY rejection_seq LIMIT 1
 
 -- :name refused
 SELECT body_hash FROM rejections WHERE run_key = ? AND message_id = ? AND body_hash IS NOT NULL

@@ -4,7 +4,7 @@
 SELECT run_key FROM cursors WHERE run_id = :run_id
 
 -- :name head
-SELECT run_key, run_id, dialect, revision, status, created_at, updated_at FROM runs
+SELECT run_key, run_id, dialect, revision, status, terminal, created_at, updated_at FROM runs
 WHERE run_id = :run_id
 
 -- `/* where */` stands for the conditions of this call: see reader/runs.py.
@@ -38,6 +38,20 @@ FROM segments WHERE run_key = :run_key ORDER BY segment LIMIT :limit
 -- :name effects
 SELECT effect_id, kind, occurrence, revision, status, result, error, created_at, settled_at
 FROM effects WHERE run_key = :run_key ORDER BY revision, effect_id LIMIT :limit
+
+-- :name invocations
+SELECT invocation_id, position, node_id, number, agent_node, attempt_id, status, status_label,
+  subject_name, iteration_id, item_index, parent_invocation, queued_at, started_at, finished_at,
+  revision
+FROM invocations WHERE run_key = :run_key ORDER BY position LIMIT :limit
+
+-- :name work_items
+SELECT kind, position, node_id, attempt_id, batch_id, port, items, queue, enqueued_at, revision
+FROM work_items WHERE run_key = :run_key ORDER BY kind, position LIMIT :limit
+
+-- :name suspensions
+SELECT position, task_id, node_id, attempt_id, item_index, on_timeout, timeout_at, revision
+FROM suspensions WHERE run_key = :run_key ORDER BY position LIMIT :limit
 
 -- :name quarantine
 SELECT message_id, cause, detail, version, since FROM quarantines WHERE run_key = :run_key
@@ -82,6 +96,9 @@ SELECT u.revision, u.type, u.key, u.data, u.node_id, u.attempt_id, u.recorded_at
 CROSS JOIN updates u ON u.run_key = :run_key AND u.revision = newest.revision
 ORDER BY u.revision
 
+-- :name definition_at
+SELECT definition FROM definitions WHERE definition_digest = :digest
+
 -- :name definition
 SELECT d.definition FROM runs r JOIN definitions d USING (definition_digest)
 WHERE r.run_key = :run_key
@@ -94,7 +111,7 @@ FROM v_trace v WHERE v.run_id = :run_id AND v.revision > :after ORDER BY v.revis
 
 -- :name attempts
 SELECT attempt_id, node_id, number, node_type, status, outcome, step, started_at, finished_at,
-  revision
+  revision, batch_id, child_run
 FROM attempts WHERE run_key = :run_key ORDER BY coalesce(started_at, 0), attempt_id LIMIT :limit
 
 -- :name bound_segments

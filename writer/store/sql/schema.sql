@@ -135,12 +135,32 @@ CREATE TABLE runs (
   state_digest       BLOB    NOT NULL CHECK (length(state_digest) = 32),
   created_at         INTEGER NOT NULL,
   updated_at         INTEGER NOT NULL,
-  finished_at        INTEGER
+  finished_at        INTEGER,
+  terminal           INTEGER NOT NULL CHECK (terminal IN (0, 1))
 ) STRICT;
 CREATE INDEX runs_created ON runs (created_at DESC, run_id DESC);
 CREATE INDEX runs_status ON runs (status, created_at DESC, run_id DESC);
+CREATE INDEX runs_workflow ON runs (workflow, created_at DESC, run_id DESC)
+  WHERE workflow IS NOT NULL;
 CREATE INDEX runs_definition ON runs (definition_digest) WHERE definition_digest IS NOT NULL;
 CREATE INDEX runs_parent ON runs (parent_run) WHERE parent_run IS NOT NULL;
+CREATE INDEX runs_suite ON runs (json_extract(tags, '$.testSuiteRunId')) WHERE tags IS NOT NULL;
+-- What retention asks: runs by the moment at which their own retention ends, or by when they
+-- finished if they name none, and those that have not finished.
+CREATE INDEX runs_due ON runs (finished_at + retention_seconds * 1000)
+  WHERE terminal = 1 AND retention_seconds IS NOT NULL;
+CREATE INDEX runs_finished ON runs (finished_at) WHERE terminal = 1 AND retention_seconds IS NULL;
+CREATE INDEX runs_open ON runs (created_at) WHERE terminal = 0;
+
+-- Definitions that a run has had beside the one it has now, once it had another: its earlier states
+-- name them.
+CREATE TABLE definition_uses (
+  run_key            INTEGER NOT NULL,
+  definition_digest  BLOB    NOT NULL REFERENCES definitions (definition_digest),
+  revision           INTEGER NOT NULL,
+  PRIMARY KEY (run_key, definition_digest)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX definition_uses_definition ON definition_uses (definition_digest);
 
 -- Who may write a run; `released_at` set: nobody holds it, and this is the last one.
 CREATE TABLE leases (
@@ -218,7 +238,63 @@ CREATE TABLE attempts (
   started_at   INTEGER,
   finished_at  INTEGER,
   revision     INTEGER NOT NULL,
+  batch_id     TEXT,
+  child_run    TEXT,
   PRIMARY KEY (run_key, attempt_id)
+) STRICT, WITHOUT ROWID;
+
+-- What an engine has to do next, as the state says now: `queued` entries, `collect`s that wait for
+-- several inputs, the one that is `claimed`. The inputs themselves stand in the state.
+CREATE TABLE work_items (
+  run_key      INTEGER NOT NULL,
+  kind         TEXT    NOT NULL CHECK (kind IN ('queued', 'collect', 'claimed')),
+  position     INTEGER NOT NULL,
+  node_id      TEXT    NOT NULL,
+  attempt_id   TEXT,
+  batch_id     TEXT,
+  port         TEXT,
+  items        INTEGER NOT NULL,
+  queue        TEXT,
+  enqueued_at  INTEGER,
+  revision     INTEGER NOT NULL,
+  PRIMARY KEY (run_key, kind, position)
+) STRICT, WITHOUT ROWID;
+
+-- Calls that a node makes while it runs (of a model, of a tool), in the state's order by `position`.
+-- `number` counts those at one connection. Inputs and outputs stand in the state.
+CREATE TABLE invocations (
+  run_key            INTEGER NOT NULL,
+  invocation_id      TEXT    NOT NULL,
+  position           INTEGER NOT NULL,
+  node_id            TEXT    NOT NULL,
+  number             INTEGER NOT NULL CHECK (number >= 1),
+  agent_node         TEXT,
+  attempt_id         TEXT,
+  status             TEXT    NOT NULL,
+  status_label       TEXT,
+  subject_name       TEXT,
+  iteration_id       TEXT,
+  item_index         INTEGER,
+  parent_invocation  TEXT,
+  queued_at          INTEGER,
+  started_at         INTEGER,
+  finished_at        INTEGER,
+  revision           INTEGER NOT NULL,
+  PRIMARY KEY (run_key, invocation_id)
+) STRICT, WITHOUT ROWID;
+
+-- Tasks of people that a run waits for, in the state's order. `timeout_at`: when it goes on without.
+CREATE TABLE suspensions (
+  run_key     INTEGER NOT NULL,
+  position    INTEGER NOT NULL,
+  task_id     TEXT    NOT NULL,
+  node_id     TEXT    NOT NULL,
+  attempt_id  TEXT,
+  item_index  INTEGER,
+  on_timeout  TEXT,
+  timeout_at  INTEGER,
+  revision    INTEGER NOT NULL,
+  PRIMARY KEY (run_key, position)
 ) STRICT, WITHOUT ROWID;
 
 -- The outbox: side effects decided with their cause; `revision` is the run's that caused it.

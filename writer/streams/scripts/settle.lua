@@ -4,12 +4,14 @@
 -- Redis, for it is what makes room.
 --
 -- KEYS  [1] mark   [2] owner   [3..] streams
--- ARGV  [1] writer   [2] commit_seq   [3] lineage   [4] epoch
---       then three for each stream: first id to keep ('' trims nothing), last trim point,
---       and the last id of a stream that may go if it is empty ('' keeps it)
+-- ARGV  [1] writer   [2] commit_seq   [3] lineage   [4] epoch   [5] end of the archive ('' none)
+--       then four for each stream: first id to keep ('' trims nothing), last trim point, id of the
+--       message that was settled last, and the last id of a stream that may go if it is empty
+--       ('' keeps it)
 --
 -- Returns 'lost' if another writer owns the partition, else an array with one word per stream:
--- trimmed, kept, gone, or regressed (its first id lies below what was trimmed before).
+-- trimmed, kept, gone, or regressed: it is not the stream that was read, for its first id lies
+-- below what was trimmed before, or it has older messages than the one settled last, but not that one.
 local owner = redis.call('GET', KEYS[2])
 if owner and owner ~= ARGV[1] then return 'lost' end
 
@@ -27,19 +29,27 @@ end
 
 local settled = tonumber(redis.call('HGET', KEYS[1], 'commit_seq') or '0')
 if tonumber(ARGV[2]) > settled then
-  redis.call('HSET', KEYS[1], 'commit_seq', ARGV[2], 'lineage', ARGV[3], 'epoch', ARGV[4])
+  redis.call('HSET', KEYS[1], 'commit_seq', ARGV[2], 'lineage', ARGV[3], 'epoch', ARGV[4],
+    'archived', ARGV[5])
 end
 
 local words = {}
 for index = 3, #KEYS do
   local stream = KEYS[index]
-  local place = 5 + (index - 3) * 3
-  local keep, trimmed, last = ARGV[place], ARGV[place + 1], ARGV[place + 2]
+  local place = 6 + (index - 3) * 4
+  local keep, trimmed, settled_last = ARGV[place], ARGV[place + 1], ARGV[place + 2]
+  local last = ARGV[place + 3]
   local word = 'kept'
   -- A key that is no stream is not ours: it has no first message, and is kept.
   local found = redis.pcall('XRANGE', stream, '-', '+', 'COUNT', 1)
   local first = found[1]
+  local newest = nil
+  if first and settled_last ~= '' then
+    newest = redis.call('XREVRANGE', stream, settled_last, '-', 'COUNT', 1)[1]
+  end
   if first and trimmed ~= '' and before(first[1], trimmed) then
+    word = 'regressed'
+  elseif newest and newest[1] ~= settled_last then
     word = 'regressed'
   elseif first and keep ~= '' then
     redis.call('XTRIM', stream, 'MINID', keep)

@@ -135,12 +135,32 @@ CREATE TABLE runs (
   state_digest       BLOB    NOT NULL CHECK (length(state_digest) = 32),
   created_at         INTEGER NOT NULL,
   updated_at         INTEGER NOT NULL,
-  finished_at        INTEGER
+  finished_at        INTEGER,
+  terminal           INTEGER NOT NULL CHECK (terminal IN (0, 1))
 ) STRICT;
 CREATE INDEX runs_created ON runs (created_at DESC, run_id DESC);
 CREATE INDEX runs_status ON runs (status, created_at DESC, run_id DESC);
+CREATE INDEX runs_workflow ON runs (workflow, created_at DESC, run_id DESC)
+  WHERE workflow IS NOT NULL;
 CREATE INDEX runs_definition ON runs (definition_digest) WHERE definition_digest IS NOT NULL;
 CREATE INDEX runs_parent ON runs (parent_run) WHERE parent_run IS NOT NULL;
+CREATE INDEX runs_suite ON runs (json_extract(tags, '$.testSuiteRunId')) WHERE tags IS NOT NULL;
+-- What retention asks: runs by the moment at which their own retention ends, or by when they
+-- finished if they name none, and those that have not finished.
+CREATE INDEX runs_due ON runs (finished_at + retention_seconds * 1000)
+  WHERE terminal = 1 AND retention_seconds IS NOT NULL;
+CREATE INDEX runs_finished ON runs (finished_at) WHERE terminal = 1 AND retention_seconds IS NULL;
+CREATE INDEX runs_open ON runs (created_at) WHERE terminal = 0;
+
+-- Definitions that a run has had beside the one it has now, once it had another: its earlier states
+-- name them.
+CREATE TABLE definition_uses (
+  run_key            INTEGER NOT NULL,
+  definition_digest  BLOB    NOT NULL REFERENCES definitions (definition_digest),
+  revision           INTEGER NOT NULL,
+  PRIMARY KEY (run_key, definition_digest)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX definition_uses_definition ON definition_uses (definition_digest);
 
 -- Who may write a run; `released_at` set: nobody holds it, and this is the last one.
 CREATE TABLE leases (
@@ -218,7 +238,63 @@ CREATE TABLE attempts (
   started_at   INTEGER,
   finished_at  INTEGER,
   revision     INTEGER NOT NULL,
+  batch_id     TEXT,
+  child_run    TEXT,
   PRIMARY KEY (run_key, attempt_id)
+) STRICT, WITHOUT ROWID;
+
+-- What an engine has to do next, as the state says now: `queued` entries, `collect`s that wait for
+-- several inputs, the one that is `claimed`. The inputs themselves stand in the state.
+CREATE TABLE work_items (
+  run_key      INTEGER NOT NULL,
+  kind         TEXT    NOT NULL CHECK (kind IN ('queued', 'collect', 'claimed')),
+  position     INTEGER NOT NULL,
+  node_id      TEXT    NOT NULL,
+  attempt_id   TEXT,
+  batch_id     TEXT,
+  port         TEXT,
+  items        INTEGER NOT NULL,
+  queue        TEXT,
+  enqueued_at  INTEGER,
+  revision     INTEGER NOT NULL,
+  PRIMARY KEY (run_key, kind, position)
+) STRICT, WITHOUT ROWID;
+
+-- Calls that a node makes while it runs (of a model, of a tool), in the state's order by `position`.
+-- `number` counts those at one connection. Inputs and outputs stand in the state.
+CREATE TABLE invocations (
+  run_key            INTEGER NOT NULL,
+  invocation_id      TEXT    NOT NULL,
+  position           INTEGER NOT NULL,
+  node_id            TEXT    NOT NULL,
+  number             INTEGER NOT NULL CHECK (number >= 1),
+  agent_node         TEXT,
+  attempt_id         TEXT,
+  status             TEXT    NOT NULL,
+  status_label       TEXT,
+  subject_name       TEXT,
+  iteration_id       TEXT,
+  item_index         INTEGER,
+  parent_invocation  TEXT,
+  queued_at          INTEGER,
+  started_at         INTEGER,
+  finished_at        INTEGER,
+  revision           INTEGER NOT NULL,
+  PRIMARY KEY (run_key, invocation_id)
+) STRICT, WITHOUT ROWID;
+
+-- Tasks of people that a run waits for, in the state's order. `timeout_at`: when it goes on without.
+CREATE TABLE suspensions (
+  run_key     INTEGER NOT NULL,
+  position    INTEGER NOT NULL,
+  task_id     TEXT    NOT NULL,
+  node_id     TEXT    NOT NULL,
+  attempt_id  TEXT,
+  item_index  INTEGER,
+  on_timeout  TEXT,
+  timeout_at  INTEGER,
+  revision    INTEGER NOT NULL,
+  PRIMARY KEY (run_key, position)
 ) STRICT, WITHOUT ROWID;
 
 -- The outbox: side effects decided with their cause; `revision` is the run's that caused it.
@@ -328,7 +404,8 @@ CREATE TABLE tombstones (
 -- Times are integer milliseconds since 1970 (UTC), JSON is text. A partition file holds its own
 -- runs only, so a list of all runs is the union over the files.
 
--- One row per run that exists. `tags` is a JSON object. The lease is NULL while nobody holds it; one
+-- One row per run that exists. `tags` is a JSON object. `terminal`: 1 once it has finished, whatever
+-- its dialect calls that. The lease is NULL while nobody holds it; one
 -- past `lease_expires_at` still counts until another owner claims the run.
 CREATE VIEW v_runs AS
 SELECT
@@ -359,7 +436,8 @@ SELECT
   (SELECT count(*) FROM attempts a WHERE a.run_key = r.run_key) AS attempts,
   (SELECT coalesce(sum(s.entry_count), 0) FROM segments s WHERE s.run_key = r.run_key) AS entries,
   (SELECT coalesce(sum(s.event_count), 0) FROM segments s WHERE s.run_key = r.run_key)
-    AS session_events
+    AS session_events,
+  r.terminal
 FROM runs r
 LEFT JOIN leases l ON l.run_key = r.run_key;
 
@@ -402,9 +480,105 @@ SELECT
   a.step,
   a.started_at,
   a.finished_at,
-  a.revision
+  a.revision,
+  a.batch_id,
+  a.child_run
 FROM attempts a
 JOIN runs r ON r.run_key = a.run_key;
+
+-- What an engine has to do next, in the state's order by `kind` and `position`: `queued`, `collect`
+-- (waits for several inputs), `claimed` (the one that is under way).
+CREATE VIEW v_work_items AS
+SELECT
+  r.run_id,
+  w.kind,
+  w.position,
+  w.node_id,
+  w.attempt_id,
+  w.batch_id,
+  w.port,
+  w.items,
+  w.queue,
+  w.enqueued_at,
+  w.revision
+FROM work_items w
+JOIN runs r ON r.run_key = w.run_key;
+
+-- Calls that nodes make while they run, in the state's order by `position`.
+CREATE VIEW v_invocations AS
+SELECT
+  r.run_id,
+  i.invocation_id,
+  i.position,
+  i.node_id,
+  i.number,
+  i.agent_node,
+  i.attempt_id,
+  i.status,
+  i.status_label,
+  i.subject_name,
+  i.iteration_id,
+  i.item_index,
+  i.parent_invocation,
+  i.queued_at,
+  i.started_at,
+  i.finished_at,
+  i.revision
+FROM invocations i
+JOIN runs r ON r.run_key = i.run_key;
+
+-- Tasks of people that runs wait for, in the state's order by `position`.
+CREATE VIEW v_suspensions AS
+SELECT
+  r.run_id,
+  s.position,
+  s.task_id,
+  s.node_id,
+  s.attempt_id,
+  s.item_index,
+  s.on_timeout,
+  s.timeout_at,
+  s.revision
+FROM suspensions s
+JOIN runs r ON r.run_key = s.run_key;
+
+-- Where each node of a run stands: its newest attempt, the newest that has finished, the newest that
+-- has not; how many attempts there were (`attempts`), how many finished (`finished`), how many calls
+-- were made (`invocations`). A node that is only called has the status of its last call.
+CREATE VIEW v_slots AS
+SELECT
+  r.run_id,
+  a.node_id,
+  substr(max(printf('%016d', a.number) || a.attempt_id), 17) AS latest_attempt,
+  substr(max(iif(a.status IN ('pending', 'queued', 'running', 'waiting', 'interrupted'), NULL,
+    printf('%016d', a.number) || a.attempt_id)), 17) AS latest_terminal,
+  substr(max(iif(a.status IN ('pending', 'queued', 'running', 'waiting', 'interrupted'),
+    printf('%016d', a.number) || a.attempt_id, NULL)), 17) AS latest_running,
+  substr(max(printf('%016d', a.number) || a.status), 17) AS status,
+  count(*) AS attempts,
+  sum(a.status NOT IN ('pending', 'queued', 'running', 'waiting', 'interrupted')) AS finished,
+  (SELECT count(*) FROM invocations i WHERE i.run_key = r.run_key AND i.node_id = a.node_id)
+    AS invocations
+FROM runs r
+CROSS JOIN attempts a ON a.run_key = r.run_key
+GROUP BY r.run_id, a.node_id
+UNION ALL
+SELECT
+  r.run_id,
+  i.node_id,
+  NULL,
+  NULL,
+  NULL,
+  substr(max(printf('%016d', i.position) || i.status), 17),
+  0,
+  0,
+  count(*)
+FROM runs r
+CROSS JOIN invocations i ON i.run_key = r.run_key
+WHERE NOT EXISTS (
+  SELECT 1 FROM attempts a WHERE a.run_key = i.run_key AND a.node_id = i.node_id
+)
+GROUP BY r.run_id, i.node_id;
 
 -- Settled transcript entries, whole as they came, by `seq` within (run_id, capture_key).
 -- `capture_key` is NULL for the run's own transcript. (CROSS JOIN fixes the order of the loops, so

@@ -1,0 +1,66 @@
+"""The thread that moves to disk what has waited for long: Redis is away, full or slow."""
+
+from __future__ import annotations
+
+import logging
+from threading import Thread
+
+from producers.buffer import Buffer
+from producers.spool import Spool
+from producers.waiting import Waiting
+
+logger = logging.getLogger("statewriter.producer")
+
+RETRY_S = 1.0
+
+
+class Spiller:
+    """Moves the oldest commands until the buffer is stopped. Order within a run is kept."""
+
+    def __init__(self, buffer: Buffer, spool: Spool, after_ms: int) -> None:
+        self._buffer = buffer
+        self._spool = spool
+        self._after_s = after_ms / 1_000
+        self._thread = Thread(target=self._work, name="statewriter-spiller", daemon=True)
+        self.fault: str | None = None
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the thread to end."""
+        self._thread.join(timeout_s)
+
+    def spill_rest(self) -> int:
+        """Move all that is in memory, for a producer that closes; returns how many could not be."""
+        while commands := self._buffer.oldest():
+            if not self._spill(commands):
+                break
+        levels = self._buffer.levels
+        return levels.waiting - levels.spooled
+
+    def _work(self) -> None:
+        while commands := self._buffer.overdue(self._after_s):
+            if not self._spill(commands):
+                self._buffer.spill_failed(self.fault or "it fails", RETRY_S)
+
+    def _spill(self, commands: list[Waiting]) -> bool:
+        try:
+            places = self._spool.append(
+                # What was accepted meanwhile still has its bytes.
+                [(each.sent.run, each.sent.fields or {}) for each in commands]
+            )
+        except OSError as error:
+            known, self.fault = self.fault, str(error)
+            if known is None:
+                logger.warning(
+                    "action=spool_refuses producer=%s: %s; commands stay in memory, as far as it "
+                    "goes",
+                    self._buffer.producer_id,
+                    error,
+                )
+            return False
+        self.fault = None
+        self._buffer.spilled(commands, places)
+        return True
