@@ -1,0 +1,1 @@
+"""What earlier stores promised their hosts, kept."""

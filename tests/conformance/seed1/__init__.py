@@ -1,0 +1,1 @@
+"""The second seed's run repository: each of its cases by its mark, in the `codemation` dialect."""
