@@ -46,10 +46,12 @@ class Spiller:
                 self._buffer.spill_failed(self.fault or "it fails", RETRY_S)
 
     def _spill(self, commands: list[Waiting]) -> bool:
+        named = [(each, each.sent.fields) for each in commands]
+        # What was accepted meanwhile may have lost its bytes: it needs them no more.
+        commands = [each for each, fields in named if fields is not None]
         try:
             places = self._spool.append(
-                # What was accepted meanwhile still has its bytes.
-                [(each.sent.run, each.sent.fields or {}) for each in commands]
+                [(each.sent.run, fields) for each, fields in named if fields is not None]
             )
         except OSError as error:
             known, self.fault = self.fault, str(error)

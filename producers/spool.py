@@ -63,7 +63,9 @@ class Segment:
     def remove(self) -> None:
         """Close and unlink it."""
         self.close()
-        self.path.unlink(missing_ok=True)
+        # One that can not be removed is sent again some day: its sequences make that harmless.
+        with suppress(OSError):
+            self.path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close it; another read opens it again."""
@@ -346,14 +348,10 @@ def records_of(segment: Segment) -> Iterator[tuple[Sent, Place]]:
             record = file.read(length)
             if len(record) < length or crc32(record) != checksum:
                 return
-            run, fields = decode_record(record)
-            sent = Sent(
-                run,
-                fields[b"producer"].decode(),
-                int(fields[b"seq"]),
-                fields[b"kind"].decode(),
-                spooled=True,
-            )
+            try:
+                sent = _sent_of(record)
+            except (ValueError, KeyError, IndexError, struct.error):
+                return
             yield sent, Place(segment, offset + _HEADER.size, length)
             offset += _HEADER.size + length
             segment.size_bytes = offset
@@ -378,6 +376,12 @@ def decode_record(payload: bytes) -> tuple[str, Fields]:
         parts.append(payload[at : at + length])
         at += length
     return parts[0].decode(), dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def _sent_of(record: bytes) -> Sent:
+    run, fields = decode_record(record)
+    producer, seq, kind = fields[b"producer"], fields[b"seq"], fields[b"kind"]
+    return Sent(run, producer.decode(), int(seq), kind.decode(), spooled=True)
 
 
 def _folder_paths(top: Path) -> list[Path]:

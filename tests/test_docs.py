@@ -489,7 +489,7 @@ def test_commands_that_pages_name_exist() -> None:
     named = {
         name
         for page in PAGES
-        for name in re.findall(r"statewriter ([a-z]+)\b", "\n".join(code_of(page)))
+        for name in re.findall(r"statewriter ([a-z]+(?:-[a-z]+)*)\b", "\n".join(code_of(page)))
     }
     helped = subprocess.run(
         [sys.executable, "-c", CLI, "--help"],

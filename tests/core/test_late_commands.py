@@ -1,4 +1,4 @@
-"""Late commands whose newer ones were settled in an earlier batch: the store has to remember them."""
+"""Late commands whose newer ones were settled in an earlier batch: the store remembers them."""
 
 from __future__ import annotations
 

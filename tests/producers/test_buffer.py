@@ -156,7 +156,7 @@ def test_twenty_threads_share_a_producer_and_each_runs_order_holds(
 def test_a_flush_does_not_wait_for_what_is_said_after_it(server_kind: Kind) -> None:
     with (
         real_server(server_kind) as server,
-        Producer(server.url, partitions=PARTITIONS) as producer,
+        Producer(server.url, partitions=PARTITIONS, buffer_bytes_max=2_000_000) as producer,
     ):
         talking = True
 

@@ -1,4 +1,4 @@
-"""Producers, a real server and a real writer: the database has what the calls reported, in order."""
+"""Producers, a server and a writer: the database has what the calls reported, in order."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ from tests.support.wait import poll
 from writer.store.reader import StateReader
 
 DURABLE = {"appendonly": "yes", "appendfsync": "always"}
+
+
+def await_order(reader: StateReader, run: str, wanted: int) -> None:
+    """Wait until the run has so many steps, and these in order."""
+    poll(lambda: in_order(reader, run, wanted), 60)
 
 
 def in_order(reader: StateReader, run: str, wanted: int) -> bool:
@@ -71,7 +76,7 @@ def stopped_under_load(
         # An agent was never held up by the outage.
         assert slowest_s < 1
         for name, count in said.items():
-            poll(lambda name=name, count=count: in_order(reader, name, count), 60)
+            await_order(reader, name, count)
             assert reader.rejections(run=name).rejections == []
 
 
@@ -156,7 +161,7 @@ while True:
 def test_a_process_killed_amid_its_buffer_with_redis_gone_has_all_that_it_was_told(
     server_kind: Kind, tmp_path: Path
 ) -> None:
-    with real_server(server_kind, DURABLE) as server:
+    with real_server(server_kind, DURABLE) as server:  # noqa: SIM117  # nested as in life
         with writing(tmp_path / "data", server.url) as reader:
             host = subprocess.Popen(
                 [sys.executable, "-c", KILLED],
@@ -206,7 +211,7 @@ def test_a_fork_in_the_middle(redis_server: RealServer, tmp_path: Path) -> None:
         done = run_script(FORK, redis_server.url)
         assert (done.returncode, done.stderr) == (0, "")
         for run in ("parent", "child"):
-            poll(lambda run=run: in_order(reader, run, 400))
+            await_order(reader, run, 400)
 
 
 def work(url: str, number: int) -> str:
@@ -227,7 +232,7 @@ def test_the_workers_of_a_process_pool_say_all(
         with ProcessPoolExecutor(2, mp_context=context) as pool:
             runs = list(pool.map(work, [redis_server.url] * 6, range(6)))
         for run in runs:
-            poll(lambda run=run: in_order(reader, run, 50))
+            await_order(reader, run, 50)
 
 
 def test_a_gap_shows_what_was_dropped(redis_server: RealServer, tmp_path: Path) -> None:

@@ -96,9 +96,11 @@ def test_a_receipt_that_got_lost_is_asked_for_again_with_the_same_sequence(
 
 
 def test_without_a_writer_nothing_is_confirmed(redis_server: RealServer) -> None:
-    with Producer(redis_server.url, partitions=PARTITIONS) as producer:
-        with pytest.raises(NotConfirmed, match="accepted"):
-            producer.wait_applied(producer.run("r").resume(), timeout_s=0.2)
+    with (
+        Producer(redis_server.url, partitions=PARTITIONS) as producer,
+        pytest.raises(NotConfirmed, match="accepted"),
+    ):
+        producer.wait_applied(producer.run("r").resume(), timeout_s=0.2)
     away = Producer(NOWHERE, partitions=PARTITIONS)
     with pytest.raises(NotConfirmed, match=r"waiting|spooled"):
         away.wait_applied(away.run("r").resume(), timeout_s=0.1)
@@ -158,7 +160,7 @@ def test_the_old_owners_next_call_raises_once_another_one_has_the_run(
 ) -> None:
     run = producer.create_run("w")
     session = run.session("s")
-    with pytest.raises(LeaseLost, match="lease_") as caught:  # noqa: PT012
+    with pytest.raises(LeaseLost, match="lease_") as caught:  # noqa: PT012, SIM117
         with run.hold("old", lease_ms=60_000) as hold:
             session.bind()
             producer.wait_applied(say(run, 1))
@@ -183,7 +185,7 @@ def test_a_hold_that_is_to_be_confirmed_does_not_begin_while_another_one_has_the
     run = producer.create_run("w")
     begun = Event()
     with run.hold("first", confirm=True), Producer(redis_server.url) as other:
-        with pytest.raises(LeaseLost, match="lease_held"):
+        with pytest.raises(LeaseLost, match="lease_held"):  # noqa: SIM117  # the order is the point
             with other.run(run.id).hold("second", confirm=True):
                 begun.set()
         assert not begun.is_set()
@@ -227,6 +229,10 @@ def test_a_thousand_waits_at_once_each_get_their_receipt(
     assert [receipt.revision for receipt in receipts] == list(range(2, 1_002))
 
 
+def await_numbers(reader: StateReader, run: str, wanted: list[int]) -> None:
+    poll(lambda: numbers(reader, run) == wanted)
+
+
 def test_cancelled_tasks_tear_no_call_and_stop_no_sending(
     redis_server: RealServer, reader: StateReader
 ) -> None:
@@ -254,14 +260,14 @@ def test_cancelled_tasks_tear_no_call_and_stop_no_sending(
 
     asyncio.run(host())
     for name, count in said.items():
-        poll(lambda name=name, count=count: numbers(reader, name) == list(range(1, count)))
+        await_numbers(reader, name, list(range(1, count)))
 
 
 def test_a_full_buffer_never_blocks_the_loop_and_room_can_be_awaited() -> None:
     async def host() -> None:
         producer = AsyncProducer(NOWHERE, partitions=1, when_full="block", buffer_bytes_max=50_000)
         run = producer.run("r")
-        with pytest.raises(BufferFull):
+        with pytest.raises(BufferFull):  # noqa: PT012
             for _ in range(100):
                 run.snapshot({"text": "x" * 1_000})
         with pytest.raises(BufferFull):

@@ -252,7 +252,7 @@ def test_a_full_spool_is_an_error_at_the_call_once_memory_is_full_too(
     settings = ProducerSettings(spool_after_ms=1, spool_bytes_max=20_000)
     producer = Producer(NOWHERE, partitions=1, settings=settings, buffer_bytes_max=50_000)
     run, handles = producer.run("r"), []
-    with pytest.raises(BufferFull, match="spool_bytes_max"):
+    with pytest.raises(BufferFull, match="spool_bytes_max"):  # noqa: PT012
         for n in range(1_000):
             handles.append(run.snapshot({"n": n, "text": "x" * 1_000}))  # noqa: PERF401
     closed = producer.close(0.1)

@@ -55,8 +55,12 @@ def applied(reader: StateReader, run: str) -> int:
 
 def numbers(reader: StateReader, run: str) -> list[Any]:
     """The `n` of the state after each of the run's revisions past its creation."""
-    trace = reader.trace(run, limit=10_000)
-    return [event["payload"]["n"] for event in trace if event["type"] == "step"]
+    found: list[Any] = []
+    after = 0
+    while events := reader.trace(run, after=after, limit=10_000):
+        found += [event["payload"]["n"] for event in events if event["type"] == "step"]
+        after = events[-1]["revision"]
+    return found
 
 
 def say(run: Any, n: int) -> Any:

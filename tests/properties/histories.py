@@ -216,7 +216,7 @@ def bodies(kind: str, run: str) -> st.SearchStrategy[Body]:
         {"node_id": nodes, "attempt_id": ids, "payload": st.just({"x": LARGE})},
         type=st.sampled_from(["node_started", "node_finished"]),
     )
-    return {
+    by_kind: dict[str, st.SearchStrategy[Body]] = {
         "run.create": optional(
             {
                 "definition": st.sampled_from([{"name": "d"}, {"name": "e"}, {"n": 2**60}]),
@@ -258,16 +258,7 @@ def bodies(kind: str, run: str) -> st.SearchStrategy[Body]:
         ),
         "session.events": optional({"capture_key": st.just("k")}, events=session_events()),
         "session.capture": captures,
-        "lease.claim": st.builds(
-            lambda owner, claim: {
-                "owner_type": "host",
-                "owner_id": owner,
-                "token_sha256": token_sha256(token(owner, claim)),
-                "lease_ms": LEASE_MS,
-            },
-            st.sampled_from(OWNERS),
-            st.sampled_from(CLAIMS),
-        ),
+        "lease.claim": st.builds(claim_body, st.sampled_from(OWNERS), st.sampled_from(CLAIMS)),
         "lease.renew": st.just({"lease_ms": LEASE_MS}),
         "lease.release": st.just({}),
         "effect.settle": optional(
@@ -276,7 +267,18 @@ def bodies(kind: str, run: str) -> st.SearchStrategy[Body]:
             occurrence=st.integers(1, 2),
             status=st.sampled_from(["applied", "rejected"]),
         ),
-    }[kind]
+    }
+    return by_kind[kind]
+
+
+def claim_body(owner: str, claim: int) -> Body:
+    """The body of an owner's nth claim."""
+    return {
+        "owner_type": "host",
+        "owner_id": owner,
+        "token_sha256": token_sha256(token(owner, claim)),
+        "lease_ms": LEASE_MS,
+    }
 
 
 def effect_ids(run: str) -> list[str]:
@@ -293,8 +295,11 @@ KINDS = (
     *["session.capture", "lease.renew", "lease.release", "effect.settle"],
 )
 RARE = ("run.delete",)
-PLACES = ("next",) * 12 + ("gap", "gap", "wide gap", "late", "late", "late", "later")
-PLACES += ("same", "again", "far")
+PLACES = (
+    *["next"] * 12,
+    *["gap", "gap", "wide gap", "late", "late", "late", "later"],
+    *["same", "again", "far"],
+)
 DAMAGES = ("",) * 20 + (
     "no seq",
     "no producer",

@@ -1,4 +1,4 @@
-"""Settling: the mark never falls, and a stream is trimmed and removed only if it is the one read."""
+"""Settling: the mark never falls, and a stream is trimmed or removed only if it is the one read."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from writer.store.partition import PartitionFile, partition_path
 from writer.streams.archive import Archive, Position, archive_folder
 from writer.streams.reach import last_epoch
 
-BATCHES = 8
+BATCHES = 6
 RUNS = names(3)
 PER_RUN = 4
 MESSAGES = BATCHES * len(RUNS) * PER_RUN

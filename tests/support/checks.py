@@ -92,7 +92,8 @@ WRONG = {
     "the range of an epoch lies below that of an older one": """
         SELECT a.epoch, b.epoch FROM commits a JOIN commits b
           ON a.epoch < b.epoch AND a.last_event_seq >= b.first_event_seq""",
-    "an epoch is over the file's": "SELECT epoch FROM commits WHERE epoch > (SELECT epoch FROM file)",
+    "an epoch is past the file's": """
+        SELECT epoch FROM commits WHERE epoch > (SELECT epoch FROM file)""",
     "messages were counted that no commit has": """
         SELECT * FROM (SELECT sum(applied + duplicates + rejected) AS ended FROM cursors)
         JOIN (SELECT sum(messages) AS committed FROM commits) WHERE ended <> committed""",
@@ -135,9 +136,9 @@ def check_file(path: Path) -> None:
 
 def _check_order(connection: apsw.Connection) -> None:
     """By revision, message ids rise, but where a stream was replaced; none passes the cursor."""
-    replaced = {key for (key,) in connection.execute(
-        "SELECT run_key FROM cursors WHERE incarnation > 1"
-    )}
+    replaced = {
+        key for (key,) in connection.execute("SELECT run_key FROM cursors WHERE incarnation > 1")
+    }
     cursors = dict(connection.execute("SELECT run_key, message_id FROM cursors"))
     last: dict[int, tuple[int, int]] = {}
     for key, message_id in connection.execute(
@@ -185,9 +186,12 @@ def missing(data: Path) -> dict[tuple[str, str], set[int]]:
 
 def settled(data: Path) -> int:
     """How many messages have ended."""
-    return sum(count for (count,) in rows(
-        data, "SELECT coalesce(sum(applied + duplicates + rejected), 0) FROM cursors"
-    ))
+    return sum(
+        count
+        for (count,) in rows(
+            data, "SELECT coalesce(sum(applied + duplicates + rejected), 0) FROM cursors"
+        )
+    )
 
 
 def waiting(client: redis.Redis, prefix: str = "sw") -> int:
@@ -198,9 +202,7 @@ def waiting(client: redis.Redis, prefix: str = "sw") -> int:
     return total
 
 
-def drained(
-    client: redis.Redis, data: Path, traffic: Traffic, timeout_s: float = 20.0
-) -> None:
+def drained(client: redis.Redis, data: Path, traffic: Traffic, timeout_s: float = 20.0) -> None:
     """Wait until the last confirmed command of each run has ended and Redis holds none any more.
 
     What Redis lost before is not waited for.
@@ -257,7 +259,7 @@ def check_replay(data: Path) -> None:
 
 def rebuild(data: Path, path: Path, into: Path) -> Path:
     """A partition file made anew from the archive of one."""
-    (partition, partitions), = rows_of(path, "SELECT partition, partitions FROM file")
+    ((partition, partitions),) = rows_of(path, "SELECT partition, partitions FROM file")
     rebuilt = partition_path(into, partition)
     file = PartitionFile.open(
         rebuilt,

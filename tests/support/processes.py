@@ -1,4 +1,4 @@
-"""Processes that tests start, watch and kill: writers, producers, and one that keeps a disk busy."""
+"""Processes that tests start, watch and kill, and disks that are small, busy or in memory."""
 
 from __future__ import annotations
 

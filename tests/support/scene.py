@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 
 from tests.support import checks
@@ -32,8 +33,9 @@ class Scene:
         folder: Path,
         server: RealServer,
         started: Processes,
-        client: redis.Redis,
+        client: Any,
         settings: Mapping[str, Any],
+        body_bytes: int,
     ) -> None:
         self.folder = folder
         self.data = folder / "data"
@@ -42,7 +44,7 @@ class Scene:
         self.client = client
         self.settings = dict(settings)
         self.url = server.url
-        self.traffic = Traffic(names(20))
+        self.traffic = Traffic(names(20), body_bytes=body_bytes)
         self.writer: Process | None = None
 
     def start(self, **settings: Any) -> Process:
@@ -76,6 +78,15 @@ class Scene:
             return bool(self.running.said("waiting"))
 
         poll(waits, 30, "the daemon to wait")
+
+    def fills_redis(self) -> None:
+        """Send until Redis takes no more."""
+        try:
+            for _ in range(1_000):
+                self.send(100)
+        except redis.exceptions.OutOfMemoryError:
+            return
+        pytest.fail("Redis took all of it")
 
     def drained(self, timeout_s: float = 20.0) -> None:
         """Wait until all that was confirmed has ended and Redis holds none of it any more."""
@@ -143,6 +154,7 @@ def scene(
     *,
     kind: Kind | None = None,
     server: Mapping[str, str] | None = None,
+    body_bytes: int = 200,
     **settings: Any,
 ) -> Iterator[Scene]:
     """A scene with a server of these settings; the daemon is not started yet."""
@@ -151,7 +163,7 @@ def scene(
         running.client() as client,
         processes(folder) as started,
     ):
-        yield Scene(folder, running, started, client, settings)
+        yield Scene(folder, running, started, client, settings, body_bytes)
 
 
 def lost_of(traffic: Traffic, data: Path) -> dict[str, set[int]]:

@@ -81,7 +81,7 @@ class Traffic:
         return list(islice(self._commands, count))
 
     def send(self, client: redis.Redis, count: int) -> None:
-        """Send the next commands in one pipeline. Raises what redis-py raises; some may be there."""
+        """Send the next commands in one pipeline. Raises what redis-py raises; some may arrive."""
         self.put(client, self.next(count))
 
     def put(self, client: redis.Redis, commands: Sequence[Command]) -> None:

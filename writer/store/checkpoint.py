@@ -53,7 +53,7 @@ class Checkpointer(Thread):
         try:
             if path not in connections:
                 connections[path] = apsw.Connection(str(path))
-                # A connection that has read nothing does not know of the WAL: it would move nothing.
+                # A connection that has read nothing does not know of the WAL, and moves nothing.
                 connections[path].pragma("schema_version")
             connections[path].wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error:

@@ -39,7 +39,7 @@ export class Host {
 
   static async connect(url, contract) {
     // A retry that we do not see would send a command twice; that is harmless, but ours to do.
-    const client = createClient({ url, disableOfflineQueue: true });
+    const client = createClient({ url, RESP: 2, disableOfflineQueue: true });
     await client.connect();
     const partitions = Number(await client.hGet("sw:meta", "partitions"));
     if (!partitions) throw new Error("no writer has started yet");

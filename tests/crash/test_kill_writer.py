@@ -1,0 +1,80 @@
+"""kill -9 to the writer at random moments, under load: it goes on, and no reader sees a thing."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from threading import Event, Thread
+
+import apsw
+import pytest
+
+from tests.support import checks
+from tests.support.scene import scene
+
+KILLS = [pytest.param(30, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.soak)]
+
+
+@pytest.mark.parametrize("kills", KILLS)
+def test_a_killed_writer_goes_on_where_it_was(tmp_path: Path, kills: int) -> None:
+    chance = random.Random(kills)
+    with scene(tmp_path, batch_messages_max=60) as on:
+        on.start()
+        on.opens()
+        with reading(on.data / "p00.sqlite") as reads:
+            for _ in range(kills):
+                on.send(300)
+                time.sleep(chance.uniform(0, 0.12))
+                on.running.kill()
+                on.start()
+        assert sum(reads) > 10 * kills
+        on.drained(60)
+        on.all_is_well()
+        ((commits,),) = checks.rows(on.data, "SELECT sum(commits) FROM commits")
+        print(f"{kills} kills, {commits} commits, {on.traffic.total} commands, {sum(reads)} reads")
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[list[int]]:
+    """Dashboards that read all the time; each read must see whole revisions. Counts the reads."""
+    ended, reads, wrong = Event(), [0, 0], list[str]()
+    threads = [
+        Thread(target=look, args=(path, ended, reads, place, wrong)) for place in range(len(reads))
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield reads
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    assert not wrong, wrong[:3]
+
+
+TORN = """
+SELECT run_id, r.revision, count(*), max(e.revision), c.applied,
+  (SELECT count(*) FROM events a WHERE a.run_key = r.run_key),
+  r.state_revision, (SELECT max(revision) FROM state_parts p WHERE p.run_key = r.run_key)
+FROM runs r JOIN cursors c USING (run_id) JOIN events e ON e.run_key = r.run_key AND e.segment = 0
+GROUP BY r.run_key
+HAVING r.revision <> count(*) OR r.revision <> max(e.revision)
+  OR applied <> (SELECT count(*) FROM events a WHERE a.run_key = r.run_key)
+  OR r.state_revision <> (SELECT max(revision) FROM state_parts p WHERE p.run_key = r.run_key)
+"""
+
+
+def look(path: Path, ended: Event, reads: list[int], place: int, wrong: list[str]) -> None:
+    """Read on a connection of its own, and a new one now and then, until told to end."""
+    while not ended.is_set():
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        connection.set_busy_timeout(5_000)
+        with closing(connection):
+            for _ in range(20):
+                reads[place] += 1
+                wrong += [str(row) for row in connection.execute(TORN)]
+                if ended.wait(0.01):
+                    return

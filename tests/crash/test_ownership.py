@@ -1,0 +1,164 @@
+"""Two daemons, one partition: the second stops, a stand-by takes over, a zombie can not commit."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import checks
+from tests.support.processes import Process, wait_taken
+from tests.support.scene import Scene, scene
+from tests.support.wait import poll
+from writer.health import read_health
+
+TTL_MS = 1_000
+FENCED, TAKEN = 21, 22
+
+
+@pytest.fixture
+def on(tmp_path: Path) -> Iterator[Scene]:
+    """A running daemon with a short lease, whose runs are all open."""
+    with scene(tmp_path, lease_ttl_ms=TTL_MS) as made:
+        made.start()
+        made.opens()
+        yield made
+
+
+def standby(on: Scene, name: str = "standby.log") -> Process:
+    """A second daemon that waits for its turn."""
+    second = on.started.writer(
+        on.data, on.url, log=name, wait=False, standby=True, lease_ttl_ms=TTL_MS
+    )
+    poll(lambda: second.said("standing_by"), 20, "the stand-by to stand by")
+    return second
+
+
+def stands_by_again(zombie: Process) -> None:
+    """Wait until a stand-by that had taken over has noticed that it lost the partition."""
+    poll(lambda: len(zombie.said("standing_by")) == 2, 10, "the zombie to notice")
+
+
+def test_a_second_daemon_stops_at_once(on: Scene) -> None:
+    began = time.monotonic()
+    second = on.started.writer(on.data, on.url, log="second.log", wait=False)
+    assert second.wait() == TAKEN
+    assert time.monotonic() - began < 3
+    (ended,) = second.said("ended")
+    assert str(on.running.pid) in ended["cause"]
+    assert "stop that daemon" in ended["hint"]
+    told = read_health(on.data)
+    assert told is not None
+    assert told["pids"] == [on.running.pid]
+    on.send(200)
+    on.all_is_well()
+
+
+def test_after_a_kill_the_next_one_starts_without_a_cleanup(tmp_path: Path) -> None:
+    """Also long before the lease ends: the owner was a process of this host that is gone."""
+    with scene(tmp_path, lease_ttl_ms=60_000) as on:
+        settings = {"data": str(on.data), "redis": on.url, "partitions": 1, "lease_ttl_ms": 60_000}
+        for _ in range(3):
+            began = time.monotonic()
+            on.writer = on.started.python("tests.support.daemon_main", json.dumps(settings))
+            wait_taken(on.running)
+            assert time.monotonic() - began < 2
+            on.send(100)
+            on.running.kill()
+        on.start()
+        on.all_is_well()
+
+
+def test_a_stand_by_takes_over_from_a_dead_writer(on: Scene) -> None:
+    for number in range(5):
+        second = standby(on, f"standby-{number}.log")
+        on.send(100)
+        on.running.kill()
+        died = time.time()
+        wait_taken(second)
+        assert second.said("taken")[0]["at"] - died < TTL_MS / 1000 + 1
+        on.writer = second
+        on.send(100)
+        on.drained()
+    on.all_is_well()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pauses", [4, pytest.param(50, marks=pytest.mark.soak)])
+def test_a_zombie_can_not_commit(on: Scene, pauses: int) -> None:
+    """Stopped past its lease and woken, the old writer notices, and ends with a code of its own."""
+    chance = random.Random(pauses)
+    for number in range(pauses):
+        zombie = on.running
+        second = standby(on, f"standby-{number}.log")
+        on.send(chance.randrange(50, 400))
+        time.sleep(chance.uniform(0, 0.02))
+        zombie.signal(signal.SIGSTOP)
+        stopped = time.time()
+        wait_taken(second)
+        taken = second.said("taken")[0]
+        on.send(200)
+        zombie.signal(signal.SIGCONT)
+        if number:
+            # It stood by before, and does so again.
+            stands_by_again(zombie)
+            zombie.kill()
+        else:
+            assert zombie.wait() == FENCED, zombie.tail()
+        on.writer = second
+        on.drained()
+        on.is_well()
+        # What the zombie held in a transaction, SQLite kept locked until it woke.
+        assert taken["at"] - stopped < TTL_MS / 1000 + 1 or second.said("waiting")
+    on.all_is_well()
+
+
+def test_a_zombie_with_stand_by_joins_again(on: Scene) -> None:
+    first = standby(on, "first.log")
+    on.running.kill()
+    wait_taken(first)
+    second = standby(on, "second.log")
+    first.signal(signal.SIGSTOP)
+    wait_taken(second)
+    on.send(100)
+    first.signal(signal.SIGCONT)
+    poll(lambda: first.said("standing_by"), 10, "the zombie to stand by")
+    second.kill()
+    poll(lambda: len(first.said("taken")) == 2, 10, "the zombie to take the partition again")
+    on.writer = first
+    on.send(100)
+    on.all_is_well()
+
+
+def test_many_that_start_together_agree_on_one(tmp_path: Path) -> None:
+    with scene(tmp_path, lease_ttl_ms=TTL_MS) as on:
+        on.send(200)
+        rivals = [
+            on.started.writer(on.data, on.url, log=f"{number}.log", wait=False)
+            for number in range(4)
+        ]
+        poll(lambda: sum(each.running() for each in rivals) == 1, 15, "all but one to end")
+        (winner,) = [each for each in rivals if each.running()]
+        assert {each.wait() for each in rivals if each is not winner} == {TAKEN}
+        on.writer = winner
+        on.all_is_well()
+        assert checks.rows(on.data, "SELECT count(*) FROM commits WHERE commits > 0") == [(1,)]
+
+
+def test_ownership_works_in_a_full_redis(tmp_path: Path) -> None:
+    settings = {"maxmemory": "8mb", "maxmemory-policy": "noeviction"}
+    with scene(tmp_path, server=settings, body_bytes=4_000, lease_ttl_ms=TTL_MS) as on:
+        on.start()
+        on.opens()
+        second = standby(on)
+        on.running.signal(signal.SIGSTOP)
+        on.fills_redis()
+        wait_taken(second)
+        on.running.kill()
+        on.writer = second
+        on.all_is_well()

@@ -1,0 +1,98 @@
+"""SIGTERM and SIGINT at any moment, under load: code 0, in under 4 s, and nothing is half done."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from tests.support.scene import Scene, scene
+
+STOP_S = 4.0
+
+
+def load(on: Scene, ended: Event, wanted: Event) -> None:
+    """Send some more than the daemon applies meanwhile, each time that it is wanted."""
+    with on.server.client() as client:
+        while not ended.is_set():
+            if wanted.wait(0.05):
+                wanted.clear()
+                for _ in range(10):
+                    on.traffic.send(client, 40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stops", [30, pytest.param(300, marks=pytest.mark.soak)])
+def test_it_stops_in_peace_under_load(tmp_path: Path, stops: int) -> None:
+    chance = random.Random(stops)
+    with scene(tmp_path, batch_messages_max=50) as on:
+        ended, wanted = Event(), Event()
+        sender = Thread(target=load, args=(on, ended, wanted))
+        sender.start()
+        try:
+            for number in range(stops):
+                on.start()
+                wanted.set()
+                time.sleep(chance.uniform(0, 0.1))
+                began = time.monotonic()
+                for again in range(1 + number % 3):
+                    on.running.signal(signal.SIGINT if (number + again) % 2 else signal.SIGTERM)
+                assert on.running.wait() == 0, on.running.tail()
+                assert time.monotonic() - began < STOP_S
+        finally:
+            ended.set()
+            sender.join()
+        on.start()
+        on.drained(60)
+        on.all_is_well()
+
+
+def test_it_stops_while_redis_does_not_answer(tmp_path: Path) -> None:
+    with scene(tmp_path) as on:
+        on.start()
+        on.opens()
+        on.server.pause()
+        try:
+            time.sleep(0.6)
+            on.stops()
+        finally:
+            on.server.resume()
+        on.start()
+        on.all_is_well()
+
+
+def test_it_stops_while_redis_is_away(tmp_path: Path) -> None:
+    with scene(tmp_path, server={"appendonly": "yes"}) as on:
+        on.start()
+        on.opens()
+        on.server.kill()
+        on.says("can not be reached")
+        on.stops()
+        # And one that never saw it.
+        on.writer = on.started.writer(on.data, on.url, wait=False)
+        time.sleep(1)
+        on.stops()
+        on.server.start()
+        on.start()
+        on.all_is_well()
+
+
+def test_it_stops_while_the_file_is_locked(tmp_path: Path) -> None:
+    import apsw
+
+    with scene(tmp_path) as on:
+        on.start()
+        on.opens()
+        connection = apsw.Connection(str(on.data / "p00.sqlite"))
+        connection.execute("BEGIN IMMEDIATE")
+        on.send(100)
+        time.sleep(0.3)
+        on.stops()
+        connection.execute("ROLLBACK")
+        connection.close()
+        on.start()
+        on.all_is_well()

@@ -1,0 +1,96 @@
+"""Redis is full, a replica, loading, or comes back without the end of its append-only file."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.support import checks
+from tests.support.scene import scene
+from tests.support.servers import KINDS, Kind
+from tests.support.wait import poll
+
+FULL = {"maxmemory": "6mb", "maxmemory-policy": "noeviction"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_full_redis_is_emptied_by_the_next_writer(tmp_path: Path, kind: Kind) -> None:
+    """It can take the partition, read, and trim, though nobody can write."""
+    with scene(tmp_path, kind=kind, server=FULL, body_bytes=4_000) as on:
+        on.start()
+        on.opens()
+        on.running.kill()
+        on.fills_redis()
+        on.client.config_set("maxmemory", "4mb")
+        on.client.script_flush()
+        on.start()
+        poll(lambda: checks.waiting(on.client) == 0, 20, "the backlog to drain")
+        on.client.config_set("maxmemory", "6mb")
+        on.send(100)
+        on.was_quiet()
+        # Of the last pipeline some were refused by Redis: gaps, and nothing else.
+        on.all_is_well()
+
+
+def test_a_full_redis_under_a_running_daemon(tmp_path: Path) -> None:
+    with scene(tmp_path, server=FULL, body_bytes=4_000) as on:
+        on.start()
+        on.opens()
+        on.running.signal(19)
+        on.fills_redis()
+        on.running.signal(18)
+        poll(lambda: checks.waiting(on.client) == 0, 20, "the backlog to drain")
+        on.send(100)
+        on.all_is_well()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_redis_becomes_a_replica_and_a_primary_again(tmp_path: Path, kind: Kind) -> None:
+    with scene(tmp_path, kind=kind) as on:
+        on.start()
+        on.opens()
+        for _ in range(2):
+            on.send(100)
+            on.client.replicaof("127.0.0.1", "1")
+            with pytest.raises(redis.exceptions.ReadOnlyError):
+                on.send(20)
+            on.says("Redis is a replica")
+            on.is_quiet()
+            on.client.replicaof("NO", "ONE")
+            on.is_well()
+            on.send(100)
+            on.drained()
+        on.was_quiet()
+        on.all_is_well()
+        assert checks.rows(on.data, "SELECT count(*) FROM rejections") == [(0,)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cuts", [8, pytest.param(1_000, marks=pytest.mark.soak)])
+def test_a_cut_append_only_file(tmp_path: Path, cuts: int) -> None:
+    """As a power failure leaves it. What is lost is told exactly, or was applied before."""
+    chance = random.Random(cuts)
+    settings = {"appendonly": "yes", "appendfsync": "no", "aof-load-truncated": "yes"}
+    with scene(tmp_path, server=settings) as on:
+        on.start()
+        on.opens()
+        for _ in range(cuts):
+            alive = chance.random() < 0.5
+            if not alive:
+                on.stops()
+            on.send(chance.randrange(20, 60))
+            on.server.kill()
+            (tail,) = (on.server.folder / "appendonlydir").glob("*.incr.aof")
+            with tail.open("r+b") as file:
+                file.truncate(max(tail.stat().st_size - chance.randint(0, 4_000), 0))
+            on.server.start()
+            if not alive:
+                on.start()
+            on.send(len(on.traffic.runs))
+            on.drained()
+        on.is_well()
+        lost = on.all_is_well(may_be_lost=True)
+        print(f"lost {lost} of {on.traffic.total} in {cuts} cuts; all of them are told as gaps")

@@ -1,0 +1,177 @@
+"""Streams that were flushed, deleted, replaced or trimmed by others: it goes on by itself."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from producers.contract.envelope import encode
+from tests.support import checks
+from tests.support.scene import Scene, scene
+from tests.support.wait import poll
+
+GOES_ON_S = 5.0
+
+
+@pytest.fixture
+def on(tmp_path: Path) -> Iterator[Scene]:
+    """A running daemon, whose runs are all open."""
+    with scene(tmp_path) as made:
+        made.start()
+        made.opens()
+        yield made
+
+
+def key(on: Scene, run: str) -> str:
+    """A run's stream."""
+    return on.traffic.keys.run(0, run)
+
+
+def test_flushall(on: Scene) -> None:
+    for _ in range(3):
+        on.send(200)
+        on.client.flushall()
+        on.send(200)
+        on.drained(GOES_ON_S)
+    on.client.flushall()
+    on.is_quiet()
+    on.send(100)
+    on.drained(GOES_ON_S)
+    on.was_quiet()
+    on.all_is_well(may_be_lost=True)
+
+
+def test_hosts_are_told_the_number_of_partitions_again_after_a_flush(on: Scene) -> None:
+    on.client.flushall()
+    poll(lambda: on.client.hget("sw:meta", "partitions"), GOES_ON_S, "sw:meta")
+    assert on.client.hget("sw:meta", "partitions") == b"1"
+    on.all_is_well()
+
+
+def test_streams_are_deleted(on: Scene) -> None:
+    for _ in range(3):
+        on.send(200)
+        on.client.delete(*(key(on, run) for run in on.traffic.runs))
+        on.send(200)
+        on.drained(GOES_ON_S)
+    on.is_quiet()
+    on.was_quiet()
+    on.all_is_well(may_be_lost=True)
+
+
+def put_at(on: Scene, run: str, seq: int, message_id: str) -> None:
+    """The next update of the run, under an id that is not Redis' own."""
+    body = {"type": "progress", "key": f"late-{seq}", "data": {"n": seq}}
+    fields = encode("run.update", body, producer="traffic", seq=seq)
+    on.client.xadd(key(on, run), fields, id=message_id)
+    on.traffic.attempted[run] = seq
+
+
+def test_a_stream_is_recreated_with_lower_ids(on: Scene) -> None:
+    """As after a restored Redis, or a clock that was set back."""
+    for run in on.traffic.runs:
+        on.client.delete(key(on, run))
+        for seq in range(4, 9):
+            put_at(on, run, seq, f"1000-{seq}")
+        on.client.zadd("sw:{0}:ready", {run: 0})
+    expected = {(run, "traffic"): set(range(1, 9)) for run in on.traffic.runs}
+    poll(lambda: checks.sequences(on.data) == expected, GOES_ON_S, "all to be applied")
+    on.was_quiet()
+    on.stops()
+    checks.check_all(on.data)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_recreated_stream_has_ids_on_both_sides_of_the_cursor(on: Scene, restarted: bool) -> None:
+    """The lower ones are new all the same, and no read from the cursor would ever yield them.
+
+    After a restart the daemon does not know any more how far it had trimmed.
+    """
+    if restarted:
+        on.stops()
+    high = 10**15
+    for run in on.traffic.runs:
+        on.client.delete(key(on, run))
+        put_at(on, run, 4, "1000-1")
+        put_at(on, run, 5, "1000-2")
+        put_at(on, run, 6, f"{high}-0")
+        on.client.zadd("sw:{0}:ready", {run: 0})
+    if restarted:
+        on.start()
+    expected = {(run, "traffic"): set(range(1, 7)) for run in on.traffic.runs}
+    poll(lambda: checks.sequences(on.data) == expected, GOES_ON_S, "all to be applied")
+    on.was_quiet()
+    on.stops()
+    checks.check_all(on.data)
+
+
+def test_a_new_producers_only_message_lies_below_the_cursor(on: Scene) -> None:
+    """No gap tells of it: only that the stream begins below what was trimmed."""
+    on.stops()
+    for run in on.traffic.runs:
+        on.client.delete(key(on, run))
+        fields = encode("run.annotate", {"title": "x"}, producer="other", seq=1)
+        on.client.xadd(key(on, run), fields, id="1000-1")
+        put_at(on, run, 4, f"{10**15}-0")
+        on.client.zadd("sw:{0}:ready", {run: 0})
+    on.start()
+    expected = {(run, "traffic"): set(range(1, 5)) for run in on.traffic.runs} | {
+        (run, "other"): {1} for run in on.traffic.runs
+    }
+    poll(lambda: checks.sequences(on.data) == expected, GOES_ON_S, "all to be applied")
+    on.stops()
+    checks.check_all(on.data)
+
+
+def test_others_trim_and_delete_what_was_not_read(on: Scene) -> None:
+    on.stops()
+    on.send(400)
+    for run in on.traffic.runs:
+        on.client.xtrim(key(on, run), maxlen=10, approximate=False)
+        kept = on.client.xrange(key(on, run))
+        on.client.xdel(key(on, run), kept[4][0])
+    on.start()
+    on.send(200)
+    on.drained(GOES_ON_S)
+    on.was_quiet()
+    assert on.all_is_well(may_be_lost=True) == len(on.traffic.runs) * 11
+
+
+def test_an_older_redis_is_restored(tmp_path: Path) -> None:
+    """Its streams hold what was settled long ago, and it knows nothing of what came since."""
+    with scene(tmp_path, server={"appendonly": "yes", "appendfsync": "always"}) as on:
+        on.start()
+        on.opens()
+        # Messages that the copy holds, and that are settled before it is put back.
+        on.running.kill()
+        on.send(200)
+        on.server.stop()
+        shutil.copytree(on.server.folder / "appendonlydir", tmp_path / "copy")
+        on.server.start()
+        on.start()
+        on.send(400)
+        on.drained()
+        on.server.stop()
+        shutil.rmtree(on.server.folder / "appendonlydir")
+        shutil.copytree(tmp_path / "copy", on.server.folder / "appendonlydir")
+        on.server.start()
+        on.send(400)
+        on.drained()
+        on.was_quiet()
+        on.all_is_well()
+
+
+def test_a_stream_that_is_no_stream(on: Scene) -> None:
+    """Another program's key under a run's name stops nobody."""
+    on.client.set("sw:{0}:run:odd", "a string")
+    on.client.zadd("sw:{0}:ready", {"odd": 0, b"\xff\xfe": 0, "": 0})
+    on.client.xadd(b"sw:{0}:run:\xff\xfe", {"a": "b"})
+    on.send(200)
+    poll(lambda: checks.settled(on.data) == on.traffic.total, GOES_ON_S, "all to end")
+    on.was_quiet()
+    on.stops()
+    checks.accounted(on.data, on.traffic)
+    checks.check_all(on.data)
