@@ -7,6 +7,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 SETUP := .venv/.setup
+INTEGRATIONS := .venv/.integrations
 DEMO_DATA ?= demo-data/$(shell date +%Y%m%d-%H%M%S)
 # More arguments for pytest: make test ARGS="-k embedded --server valkey"
 ARGS ?=
@@ -35,11 +36,18 @@ $(SETUP): pyproject.toml constraints.txt
 	@touch $(SETUP)
 	@echo "setup: done"
 
+# The libraries that the optional integrations are for: only checks and tests need them.
+$(INTEGRATIONS): $(SETUP)
+	@echo "setup: installing the libraries of the integrations"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check \
+	  --editable '.[integrations]' --constraint constraints.txt
+	@touch $(INTEGRATIONS)
+
 demo: setup
 	@mkdir -p $(dir $(DEMO_DATA))
 	$(BIN)/statewriter demo --data $(DEMO_DATA)
 
-lint: setup
+lint: $(INTEGRATIONS)
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/ruff check --quiet
 	$(BIN)/mypy --no-error-summary
@@ -52,7 +60,7 @@ check: lint
 test: lint
 	$(BIN)/python -m pytest -q -m "not soak" -n 2 --dist loadfile $(ARGS)
 
-soak: setup
+soak: $(INTEGRATIONS)
 	$(BIN)/python -m pytest -m soak $(ARGS)
 
 clean:

@@ -25,7 +25,7 @@ from producers.report import Closed, Flushed, Status
 from producers.sender import Sender
 from producers.settings import ProducerSettings
 from producers.spiller import Spiller
-from producers.spool import Spool, has_leftovers
+from producers.spool import Spool
 from producers.tracing import traceparent
 from producers.validation import encode_body
 
@@ -51,7 +51,7 @@ class Outbox:
         )
         self._begin(producer_id)
         _open.add(self)
-        if self._spool is not None and has_leftovers(settings.spool_folder):
+        if self._spool is not None and self._spool.has_leftovers():
             # What an earlier process left need not wait until this one has something to say.
             self.start()
 
@@ -59,10 +59,11 @@ class Outbox:
         settings = self.settings
         self._spool = (
             Spool(
-                settings.spool_folder,
+                settings.spool_folder / settings.destination,
                 producer_id,
                 bytes_max=settings.spool_bytes_max,
                 fsync=settings.spool_fsync,
+                adopts=settings.spool_folder if settings.spool_adopts == "all" else None,
             )
             if settings.when_full == "spool"
             else None

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+from hashlib import sha256
 from pathlib import Path
 from tomllib import TOMLDecodeError
 from typing import Annotated, Any, Literal
@@ -55,6 +56,8 @@ class ProducerSettings(BaseSettings):
     block_timeout_ms: Milliseconds = 5_000
     spool: Path | None = None
     """Folder of the spool. Unset: `spool` in the data folder."""
+    spool_adopts: Literal["own", "all"] = "own"
+    """What of dead processes is sent: what was meant for this server and prefix, or all of it."""
     spool_bytes_max: Bytes = 1024 * 1024 * 1024
     """Per producer."""
     spool_after_ms: Milliseconds = 250
@@ -77,8 +80,14 @@ class ProducerSettings(BaseSettings):
 
     @property
     def spool_folder(self) -> Path:
-        """Where commands go that Redis does not take."""
+        """Where commands go that Redis does not take, a folder per destination."""
         return self.data / "spool" if self.spool is None else self.spool
+
+    @property
+    def destination(self) -> str:
+        """A name for the server and the prefix: what was meant for one must not reach another."""
+        server = f"data:{self.data}" if self.redis is None else hide_password(self.redis)
+        return f"{self.prefix}-{sha256(server.encode()).hexdigest()[:12]}"
 
     @classmethod
     def settings_customise_sources(

@@ -1,7 +1,8 @@
 """Commands on disk while Redis can not take them: segments of records, only ever appended to.
 
-    <folder>/<producer id>/lock             held by the process whose commands these are
-    <folder>/<producer id>/00000001.spool   records: length, CRC-32, then the run and the fields
+    <folder>/<destination>/<producer id>/
+        lock             held by the process whose commands these are
+        00000001.spool   records: length, CRC-32, then the run and the fields
 
 A record says which run it is of and not which partition, so the number of partitions need not be
 known. A segment is removed when Redis has accepted all of it; until then a record may be sent
@@ -132,6 +133,8 @@ class Folder:
             return
         if not self.segments:
             shutil.rmtree(self.path, ignore_errors=True)
+            with suppress(OSError):
+                self.path.parent.rmdir()
         self.forget()
 
 
@@ -141,8 +144,17 @@ class Spool:
     Thread-safe. `append` and `adopt` raise OSError; nothing of a refused append stays.
     """
 
-    def __init__(self, folder: Path, producer_id: str, *, bytes_max: int, fsync: bool) -> None:
-        self._top = folder
+    def __init__(
+        self,
+        folder: Path,
+        producer_id: str,
+        *,
+        bytes_max: int,
+        fsync: bool,
+        adopts: Path | None = None,
+    ) -> None:
+        """`folder` is a destination's; adopted is what lies there, or anywhere below `adopts`."""
+        self._top = folder if adopts is None else adopts
         self._own = Folder(folder / producer_id)
         self._bytes_max = bytes_max
         self._fsync = fsync
@@ -221,6 +233,10 @@ class Spool:
                     folder.release()
         return found
 
+    def has_leftovers(self) -> bool:
+        """Whether there is anything to adopt, unless its process still lives."""
+        return bool(_folder_paths(self._top))
+
     def forget(self) -> None:
         """In a forked child: all of it is the parent's."""
         if self._file is not None:
@@ -292,17 +308,10 @@ def dead_folders(top: Path) -> Iterator[Folder]:
             yield folder
 
 
-def has_leftovers(top: Path) -> bool:
-    """Whether there is anything in the spool, of a living process or a dead one."""
-    try:
-        return any(top.iterdir())
-    except OSError:
-        return False
-
-
 class Listed(NamedTuple):
-    """A producer's spool: whether its process lives, its runs, commands, bytes, bytes torn."""
+    """A producer's spool: where to, whether its process lives, and how much is in it."""
 
+    destination: str
     producer: str
     alive: bool
     runs: int
@@ -327,7 +336,9 @@ def list_spool(top: Path) -> list[Listed]:
                     runs.add(sent.run)
                     commands += 1
                     whole += place.length + _HEADER.size
-        listed.append(Listed(path.name, alive, len(runs), commands, size, size - whole))
+        listed.append(
+            Listed(path.parent.name, path.name, alive, len(runs), commands, size, size - whole)
+        )
     return listed
 
 
@@ -387,7 +398,7 @@ def _sent_of(record: bytes) -> Sent:
 def _folder_paths(top: Path) -> list[Path]:
     """A lock is made with its folder and never written, so its age is the folder's."""
     found = []
-    for path in top.glob(f"*/{_LOCK}"):
+    for path in top.rglob(_LOCK):
         with suppress(FileNotFoundError):
             found.append((path.stat().st_mtime_ns, path.parent))
     return [path for _, path in sorted(found)]

@@ -11,8 +11,9 @@ import pytest
 
 from producers.contract.envelope import fields_of, seal
 from producers.contract.limits import COUNTER_MAX, NESTING_DEPTH_MAX, SEQUENCE_JUMP_MAX
+from tests.support.host import Host
 from tests.support.workload import base_state
-from tests.support.world import Host, Outcome, StoredWorld
+from tests.support.world import Outcome, StoredWorld
 
 RUN, NEIGHBOUR = "run-1", "run-2"
 NOTE = {"type": "note", "key": "k", "data": {}}

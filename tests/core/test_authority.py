@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import pytest
 
 from producers.contract.commands import Auth
-from tests.support.world import CoreWorld, Host
+from tests.support.host import Host
+from tests.support.world import CoreWorld
 
 RUN = "run-1"
 LEASE_MS = 100

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import pytest
 
 from producers.contract.commands import MODELS
+from tests.support.host import Host
 from tests.support.workload import base_state, iso, workflow
-from tests.support.world import DUPLICATE, HELD, START_MS, CoreWorld, Host
+from tests.support.world import DUPLICATE, HELD, START_MS, CoreWorld
 from writer.core.decide import RULES
 from writer.core.parts import document
 from writer.core.run import Effect, Head

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.world import DUPLICATE, Host, StoredWorld, World
+from tests.support.host import Host
+from tests.support.world import DUPLICATE, StoredWorld, World
 
 RUN = "run-1"
 

@@ -8,7 +8,8 @@ import pytest
 
 from producers.contract.envelope import token_sha256
 from producers.contract.limits import LEASE_MS_MAX
-from tests.support.world import START_MS, CoreWorld, Host
+from tests.support.host import Host
+from tests.support.world import START_MS, CoreWorld
 from writer.core.run import Lease
 
 RUN = "run-1"

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producers.contract.limits import COUNTER_MAX, SEQUENCE_JUMP_MAX
-from tests.support.world import DUPLICATE, CoreWorld, Host
+from tests.support.host import Host
+from tests.support.world import DUPLICATE, CoreWorld
 from writer.core.run import Sequences
 from writer.core.sequence import Standing, standing, use_up
 

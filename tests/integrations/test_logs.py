@@ -26,6 +26,8 @@ def test_records_of_logging_become_events(producer: Producer, reader: StateReade
     run = producer.create_run("w", run_id="r")
     logger = logging.getLogger("tests.host")
     logger.setLevel(logging.INFO)
+    # Who else reads it, like the test's own report, may stumble over half a character.
+    logger.propagate = False
     with run.session("logs") as session:
         handler = RunHandler(session)
         logger.addHandler(handler)

@@ -25,6 +25,12 @@ def quick() -> ProducerSettings:
     return ProducerSettings(spool_after_ms=20)
 
 
+@pytest.fixture(autouse=True)
+def adopting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis comes back at another address in most of these tests."""
+    monkeypatch.setenv("STATEWRITER_SPOOL_ADOPTS", "all")
+
+
 def command(n: int, producer: str = "p") -> dict[bytes, bytes]:
     return {
         b"kind": b"run.resume",
@@ -87,7 +93,7 @@ def test_a_segment_goes_when_all_of_it_is_sent_and_the_folder_with_the_last(spoo
     made.settle(places[2:])
     assert not list(spool.glob("first/*.spool"))
     made.close()
-    assert not list(spool.iterdir())
+    assert not spool.exists()
 
 
 def test_it_holds_as_much_as_it_may_and_has_room_again_afterwards(spool: Path) -> None:
@@ -129,7 +135,7 @@ def test_what_waits_goes_to_disk_and_arrives_in_order_when_redis_is_back(
             arrived = first_arrivals(messages(client, "r"))
             assert [message.seq for message in arrived] == list(range(1, 601))
             assert {handle.state for handle in [*handles, *late]} == {"accepted"}
-    assert not list(spool.iterdir())
+    assert not list(spool.rglob("*.spool"))
 
 
 def test_memory_stays_bounded_while_much_more_is_said(server_kind: Kind) -> None:
@@ -170,7 +176,25 @@ def test_the_next_process_sends_what_the_last_one_left_before_its_own(
         (producer.producer_id, 1),
     ]
     assert len(messages(redis_client, "other")) == 50
-    assert not list(spool.iterdir())
+    assert not list(spool.rglob("*.spool"))
+
+
+def test_what_was_meant_for_another_server_or_prefix_is_left_alone(
+    redis_server: RealServer,
+    redis_client: redis.Redis,
+    spool: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("STATEWRITER_SPOOL_ADOPTS", "own")
+    for prefix in ("sw", "other"):
+        left = Producer(NOWHERE, partitions=PARTITIONS, prefix=prefix)
+        left.run("r").resume()
+        left.close()
+    with Producer(redis_server.url, partitions=PARTITIONS) as producer:
+        producer.run("r").resume()
+        assert producer.flush().waiting == 0
+    assert len(messages(redis_client, "r")) == 1
+    assert [each.commands for each in list_spool(spool)] == [1, 1]
 
 
 def test_a_producer_that_says_nothing_sends_what_was_left(
@@ -225,7 +249,7 @@ def test_a_process_that_is_killed_leaves_its_spool_to_the_next(
     assert [m.seq for m in arrived] == list(range(1, len(arrived) + 1))
     assert [(m.body or {})["state"]["n"] for m in arrived] == list(range(len(arrived)))
     assert 2_000 <= len(arrived) <= 2_100
-    assert not list(spool.iterdir())
+    assert not list(spool.rglob("*.spool"))
 
 
 def test_a_script_that_ends_right_after_its_last_call_loses_nothing_without_redis(
@@ -305,7 +329,7 @@ def test_a_spool_file_that_disappears_is_counted_and_holds_up_nobody(
     left = Producer(NOWHERE, partitions=PARTITIONS, settings=quick())
     left.run("r").resume()
     poll(lambda: left.status().spooled == 1)
-    for path in spool.glob("*/*.spool"):
+    for path in spool.rglob("*.spool"):
         path.unlink()
     redis_client.hset("sw:meta", "partitions", PARTITIONS)
     left.close(0.1)

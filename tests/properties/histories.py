@@ -178,18 +178,17 @@ def optional(fields: dict[str, st.SearchStrategy[Any]], **required: Any) -> st.S
     return st.fixed_dictionaries(required, optional=fields)
 
 
+endings: list[Body] = [
+    {"status": "complete"},
+    {"status": "failed", "failure": {"code": "x", "message": "y"}},
+    {"status": "failed", "failure": {"code": "x", "message": "z"}},
+    {"status": "failed"},
+    {"status": "complete", "capture_key": "k"},
+]
 captures = optional(
     {"capture_key": st.just("k"), "entry_count": st.integers(0, 2)},
     status=st.just("recording"),
-) | st.sampled_from(
-    [
-        {"status": "complete"},
-        {"status": "failed", "failure": {"code": "x", "message": "y"}},
-        {"status": "failed", "failure": {"code": "x", "message": "z"}},
-        {"status": "failed"},
-        {"status": "complete", "capture_key": "k"},
-    ]
-)
+) | st.sampled_from(endings)
 
 
 @st.composite

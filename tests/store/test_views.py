@@ -224,7 +224,9 @@ CALLS = {
 def test_what_a_dashboard_asks_is_looked_up(filling: Filling, call: str) -> None:
     """No table is read through, but one that is read in the order of the page and left early."""
     plan = plan_of(filling.path("run-1"), CALLS[call], ())
-    scans = [step for step in plan if step.startswith("SCAN")]
+    # An event's own references are walked, one by one.
+    walks = ("SCAN CONSTANT ROW", "SCAN filled", "SCAN r VIRTUAL TABLE INDEX 1:")
+    scans = [step for step in plan if step.startswith("SCAN") and step not in walks]
     in_order = {
         "newest runs": ["SCAN r USING INDEX runs_created"],
         "refusals": ["SCAN j"],

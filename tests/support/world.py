@@ -27,7 +27,7 @@ import pytest
 from producers.contract.commands import Auth
 from producers.contract.envelope import decode, encode, seal
 from producers.contract.keys import Keys
-from tests.support.host import Host as Host
+from tests.support.host import Host  # noqa: F401 - tests take it from here
 from tests.support.servers import RealServer
 from tests.support.wait import poll
 from tests.support.workload import base_state, workflow

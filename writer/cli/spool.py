@@ -49,10 +49,11 @@ def list_(
         for each in listed:
             output.emit(each._asdict())
         return
-    columns = ("producer", "process", "runs", "commands", "size", "torn")
+    columns = ("producer", "destination", "process", "runs", "commands", "size", "torn")
     rows = [
         (
             each.producer,
+            each.destination,
             "lives" if each.alive else "gone",
             each.runs,
             each.commands,
@@ -75,13 +76,21 @@ def drain(
     as_json: AsJson = False,
 ) -> int:
     """Send what producers that live no more left on disk, in order, under their own numbers."""
-    from producers import Producer
+    from producers import Producer, ProducerSettings
     from producers.spool import list_spool
 
     settings = settings_of(data, redis)
     folder = _folder(settings, spool)
     wanted = sum(each.commands for each in list_spool(folder) if not each.alive)
-    with Producer(settings.redis, data=settings.data, prefix=settings.prefix, spool=folder) as told:
+    # Whoever drains says where to: a server may have moved.
+    how = ProducerSettings(
+        redis=settings.redis,
+        data=settings.data,
+        prefix=settings.prefix,
+        spool=folder,
+        spool_adopts="all",
+    )
+    with Producer(settings=how) as told:
         told.start()
         _await_adoption(told, wanted, timeout)
         flushed = told.flush(timeout)

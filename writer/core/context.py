@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -14,6 +14,7 @@ from writer.core.dialect import Dialect, Dialects, Projection
 from writer.core.facts import Facts
 from writer.core.outcome import Applied
 from writer.core.parts import Change
+from writer.core.reference import Reference
 from writer.core.rows import RUN_SCOPE, EventRow, PartRow, Row
 from writer.core.run import Effect, Head, Run, Segment
 
@@ -61,6 +62,7 @@ class Context:
         node_id: str | None = None,
         attempt_id: str | None = None,
         payload: Mapping[str, Any] | None = None,
+        refs: Sequence[Reference] = (),
         state_digest: bytes | None = None,
     ) -> Applied:
         """Give the run its next revision and record the event that made it."""
@@ -68,7 +70,13 @@ class Context:
         head.revision += 1
         head.updated_at = self.arrival
         self.run.changed.head = True
-        about = (scope, node_id, attempt_id, None if payload is None else text(payload))
+        about = (
+            scope,
+            node_id,
+            attempt_id,
+            None if payload is None else text(payload),
+            text(refs) if refs else None,
+        )
         self._record(RUN_SCOPE, head.revision, type, about, state_digest)
         return Applied(self.rows, head.revision)
 
@@ -78,7 +86,7 @@ class Context:
         """Give a segment its next revision and record the event that made it."""
         segment.revision += 1
         self.run.changed.segments[segment.no] = segment
-        about = ("session", None, None, None if payload is None else text(payload))
+        about = ("session", None, None, None if payload is None else text(payload), None)
         self._record(segment.no, segment.revision, type, about, None)
         return Applied(self.rows, segment.revision, segment.no)
 
@@ -87,7 +95,7 @@ class Context:
         segment: int,
         revision: int,
         type: str,
-        about: tuple[str, str | None, str | None, str | None],
+        about: tuple[str, str | None, str | None, str | None, str | None],
         state_digest: bytes | None,
     ) -> None:
         run, message = self.run, self.message

@@ -23,6 +23,7 @@ class EventRow(NamedTuple):
     node_id: str | None
     attempt_id: str | None
     payload: str | None
+    refs: str | None
     message_id: str
     producer_no: int
     producer_seq: int

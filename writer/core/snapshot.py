@@ -8,6 +8,7 @@ from writer.core.context import Context
 from writer.core.dialect import Document
 from writer.core.outcome import Applied, Refusal
 from writer.core.parts import document
+from writer.core.reference import refer
 from writer.core.staging import stage, store
 
 
@@ -33,12 +34,14 @@ def snapshot(context: Context, command: Snapshot) -> Applied:
             payload=note.payload,
             state_digest=digest,
         )
+    payload, refs = refer(draft.payload or {}, staged.changed.parts)
     return context.revise_run(
         draft.type,
         scope=draft.scope,
         node_id=draft.node_id,
         attempt_id=draft.attempt_id,
-        payload=draft.payload,
+        payload=None if draft.payload is None else payload,
+        refs=refs,
         state_digest=digest,
     )
 

@@ -8,8 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.support.host import Host
 from tests.support.workload import base_state, binding, event
-from tests.support.world import DUPLICATE, Host, StoredWorld, World
+from tests.support.world import DUPLICATE, StoredWorld, World
 
 RUN = "run-1"
 UPDATES_MAX = 1_024

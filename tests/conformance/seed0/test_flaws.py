@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.host import Host
 from tests.support.workload import (
     base_state,
     binding,
@@ -19,14 +20,7 @@ from tests.support.workload import (
     iso,
     workflow,
 )
-from tests.support.world import (
-    DUPLICATE,
-    START_MS,
-    FileWorld,
-    Host,
-    StoredWorld,
-    World,
-)
+from tests.support.world import DUPLICATE, START_MS, FileWorld, StoredWorld, World
 from writer.store.reader import StateReader
 
 RUN = "run-1"

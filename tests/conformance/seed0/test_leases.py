@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.host import Host
 from tests.support.workload import base_state
-from tests.support.world import Host, StoredWorld, World
+from tests.support.world import StoredWorld, World
 
 RUN = "run-1"
 SNAPSHOT = {"state": base_state(RUN)}

@@ -12,9 +12,9 @@ INSERT INTO definition_uses (run_key, definition_digest, revision) VALUES (?, ?,
 ON CONFLICT DO NOTHING
 
 -- :name insert_event
-INSERT INTO events (run_key, segment, revision, type, scope, node_id, attempt_id, payload,
+INSERT INTO events (run_key, segment, revision, type, scope, node_id, attempt_id, payload, refs,
   message_id, producer_no, producer_seq, body_hash, lease_generation, state_digest, recorded_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- :name insert_part
 INSERT INTO state_parts (run_key, revision, pointer, shape, value) VALUES (?, ?, ?, ?, ?)

@@ -32,7 +32,7 @@ SELECT pointer, revision, shape, value FROM state_parts WHERE run_key = ?
 ORDER BY pointer, revision
 
 -- :name events
-SELECT segment, revision, type, scope, node_id, attempt_id, payload, message_id, producer_no,
+SELECT segment, revision, type, scope, node_id, attempt_id, payload, refs, message_id, producer_no,
   producer_seq, hex(body_hash), lease_generation, hex(state_digest), recorded_at
 FROM events WHERE run_key = ? ORDER BY segment, revision
 

@@ -178,6 +178,8 @@ CREATE TABLE leases (
 
 -- Each change of a run (`segment` 0) or of one of its segments: trace, ledger and change feed in one.
 -- A message makes at most one event, and revisions have no hole: both are keys.
+-- `refs`: a JSON array of [path in the payload, pointer of a state part]. The payload has null at the
+-- path; what belongs there is the part of that pointer and this revision. `v_trace` puts it back.
 CREATE TABLE events (
   event_seq         INTEGER PRIMARY KEY AUTOINCREMENT,
   run_key           INTEGER NOT NULL,
@@ -188,6 +190,7 @@ CREATE TABLE events (
   node_id           TEXT,
   attempt_id        TEXT,
   payload           TEXT,
+  refs              TEXT,
   message_id        TEXT    NOT NULL,
   producer_no       INTEGER NOT NULL,
   producer_seq      INTEGER NOT NULL,

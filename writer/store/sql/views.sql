@@ -52,8 +52,22 @@ SELECT
   e.scope,
   e.node_id,
   e.attempt_id,
-  CASE WHEN u.data IS NULL THEN e.payload ELSE json_set(e.payload, '$.data', json(u.data)) END
-    AS payload,
+  CASE
+    WHEN u.data IS NOT NULL THEN json_set(e.payload, '$.data', json(u.data))
+    WHEN e.refs IS NOT NULL THEN (
+      WITH RECURSIVE filled (refs, payload) AS (
+        SELECT 0, e.payload
+        UNION ALL
+        SELECT filled.refs + 1, json_set(filled.payload, r.value ->> 0, json(s.value))
+        FROM filled
+        JOIN json_each(e.refs) r ON r.key = filled.refs
+        JOIN state_parts s ON s.run_key = e.run_key AND s.pointer = r.value ->> 1
+          AND s.revision = e.revision
+      )
+      SELECT payload FROM filled ORDER BY refs DESC LIMIT 1
+    )
+    ELSE e.payload
+  END AS payload,
   e.recorded_at,
   e.message_id,
   p.producer,

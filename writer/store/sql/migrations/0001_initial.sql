@@ -178,6 +178,8 @@ CREATE TABLE leases (
 
 -- Each change of a run (`segment` 0) or of one of its segments: trace, ledger and change feed in one.
 -- A message makes at most one event, and revisions have no hole: both are keys.
+-- `refs`: a JSON array of [path in the payload, pointer of a state part]. The payload has null at the
+-- path; what belongs there is the part of that pointer and this revision. `v_trace` puts it back.
 CREATE TABLE events (
   event_seq         INTEGER PRIMARY KEY AUTOINCREMENT,
   run_key           INTEGER NOT NULL,
@@ -188,6 +190,7 @@ CREATE TABLE events (
   node_id           TEXT,
   attempt_id        TEXT,
   payload           TEXT,
+  refs              TEXT,
   message_id        TEXT    NOT NULL,
   producer_no       INTEGER NOT NULL,
   producer_seq      INTEGER NOT NULL,
@@ -452,8 +455,22 @@ SELECT
   e.scope,
   e.node_id,
   e.attempt_id,
-  CASE WHEN u.data IS NULL THEN e.payload ELSE json_set(e.payload, '$.data', json(u.data)) END
-    AS payload,
+  CASE
+    WHEN u.data IS NOT NULL THEN json_set(e.payload, '$.data', json(u.data))
+    WHEN e.refs IS NOT NULL THEN (
+      WITH RECURSIVE filled (refs, payload) AS (
+        SELECT 0, e.payload
+        UNION ALL
+        SELECT filled.refs + 1, json_set(filled.payload, r.value ->> 0, json(s.value))
+        FROM filled
+        JOIN json_each(e.refs) r ON r.key = filled.refs
+        JOIN state_parts s ON s.run_key = e.run_key AND s.pointer = r.value ->> 1
+          AND s.revision = e.revision
+      )
+      SELECT payload FROM filled ORDER BY refs DESC LIMIT 1
+    )
+    ELSE e.payload
+  END AS payload,
   e.recorded_at,
   e.message_id,
   p.producer,
