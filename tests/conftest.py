@@ -104,6 +104,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 counts[folder] = counts.get(folder, 0) + (report.when == "call")
     terminalreporter.section("seconds per folder")
     for folder in sorted(seconds, key=lambda name: -seconds[name]):
-        terminalreporter.write_line(
-            f"{seconds[folder]:8.1f} s {counts[folder]:6d} tests  {folder}"
-        )
+        terminalreporter.write_line(f"{seconds[folder]:8.1f} s {counts[folder]:6d} tests  {folder}")

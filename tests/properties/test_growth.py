@@ -64,7 +64,9 @@ def test_800_steps_are_stored_in_at_most_4_times_the_final_state(world: FileWorl
         assert read["traceSeq"] == revision
         assert kept(read) == kept(state)
     # The event repeats its step's output, which is stored once and read back whole.
-    for event, (_, draft) in zip(world.reader.trace(RUN, after=1), growth_states(RUN, 800)):
+    for event, (_, draft) in zip(
+        world.reader.trace(RUN, after=1), growth_states(RUN, 800), strict=True
+    ):
         assert event["payload"] == draft["payload"]
 
 

@@ -81,8 +81,8 @@ def i2_once(file: apsw.Connection) -> Broken:
 def i3_contiguous(file: apsw.Connection) -> Broken:
     """Revisions are 1 to n: of runs, of segments (whose first is their row), of updates' runs."""
     broken = []
-    buried = {key: last for key, last in rows(file, "SELECT run_key, revision FROM tombstones")}
-    heads = {key: last for key, last in rows(file, "SELECT run_key, revision FROM runs")}
+    buried = dict(rows(file, "SELECT run_key, revision FROM tombstones"))
+    heads = dict(rows(file, "SELECT run_key, revision FROM runs"))
     segments = {
         (key, no): last
         for key, no, last in rows(file, "SELECT run_key, segment, revision FROM segments")
@@ -108,12 +108,7 @@ def i3_contiguous(file: apsw.Connection) -> Broken:
 
 def i4_cursor(file: apsw.Connection) -> Broken:
     """In a stream's first incarnation no row is past its cursor."""
-    cursors = {
-        key: last
-        for key, last in rows(
-            file, "SELECT run_key, message_id FROM cursors WHERE incarnation = 1"
-        )
-    }
+    cursors = dict(rows(file, "SELECT run_key, message_id FROM cursors WHERE incarnation = 1"))
     return [
         f"run {key}: {message_id} is past the cursor {cursors[key]}"
         for table in ("events", "rejections")
@@ -305,7 +300,8 @@ def lost_acked(data: Path, acked: Iterable[ACK]) -> list[ACK]:
     for _, path in files(data):
         with closing(reading(path)) as file:
             for run, producer, seq in rows(
-                file, "SELECT run_id, producer, last_seq FROM producers JOIN cursors USING (run_key)"
+                file,
+                "SELECT run_id, producer, last_seq FROM producers JOIN cursors USING (run_key)",
             ):
                 last[run, producer] = seq
             for run, producer, *gap in rows(
