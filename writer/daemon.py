@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from threading import Event, Thread, current_thread, main_thread
 from typing import Any
 from weakref import WeakSet
@@ -117,7 +118,7 @@ class Daemon:
     def _lock(self, own: Sequence[int]) -> None:
         """Lock the files, so that a second daemon fails early. A stand-by goes by Redis instead."""
         for partition in own:
-            lock = FileLock(partition_path(self.settings.data, partition).with_suffix(".lock"))
+            lock = FileLock(self._lock_path(partition))
             try:
                 lock.acquire()
             except PartitionTaken:
@@ -277,8 +278,11 @@ class Daemon:
                             )
                     loop.step_down()
             except Retry as error:
-                if self._waiting.get(partition) != str(error):
-                    self._waiting[partition] = str(error)
+                # The same trouble has many texts in brackets: it is told once.
+                trouble = str(error).partition(" (")[0]
+                if self._waiting.get(partition) != trouble:
+                    self._waiting[partition] = trouble
+                    self._name_holder(partition, error)
                     self._tell(partition, "waiting", error, event="waiting")
                 self._ended.wait(wait_ms / 1000)
                 wait_ms = min(wait_ms * 2, self.settings.retry_ms_max)
@@ -292,6 +296,17 @@ class Daemon:
             except Stop as error:
                 self._give_up(partition, error)
         self._tell(partition, "stopped")
+
+    def _name_holder(self, partition: int, error: Retry) -> None:
+        """A stand-by may wait for a writer that stands still inside a transaction: say which."""
+        if self.standby and isinstance(error, StoreUnavailable):
+            holder = FileLock(self._lock_path(partition)).holder()
+            if holder:
+                error.hint += f"; {partition_path(self.settings.data, partition).name} was locked "
+                error.hint += f"by process {holder} last"
+
+    def _lock_path(self, partition: int) -> Path:
+        return partition_path(self.settings.data, partition).with_suffix(".lock")
 
     def _tell(
         self,

@@ -237,7 +237,8 @@ def i12_readers(file: apsw.Connection) -> Broken:
         file, "SELECT run_key, segment, entry_count, event_count FROM segments"
     ):
         for table, count in (("session_entries", entries), ("session_events", events)):
-            query = f"SELECT count(*), coalesce(max(seq), 0) FROM {table} WHERE run_key = ? AND segment = ?"
+            where = "WHERE run_key = ? AND segment = ?"
+            query = f"SELECT count(*), coalesce(max(seq), 0) FROM {table} {where}"
             if rows(file, query, key, no) != [(count, count)]:
                 broken.append(f"segment {no} of run {key} does not have {count} {table}")
     return broken

@@ -46,6 +46,7 @@ class Scene:
         self.url = server.url
         self.traffic = Traffic(names(20), body_bytes=body_bytes)
         self.writer: Process | None = None
+        self.first: Process | None = None
 
     def start(self, **settings: Any) -> Process:
         """Start a daemon, and wait until it has taken its partition."""
@@ -58,6 +59,7 @@ class Scene:
     def running(self) -> Process:
         """The daemon that was started last."""
         assert self.writer is not None
+        self.first = self.first or self.writer
         return self.writer
 
     def opens(self) -> None:

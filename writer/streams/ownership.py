@@ -58,6 +58,13 @@ class FileLock:
             self.release()
             raise
 
+    def holder(self) -> str:
+        """The process that had the lock last, as it wrote it; empty if none did."""
+        try:
+            return self._path.read_text(errors="replace").strip()[:20]
+        except OSError:
+            return ""
+
     def release(self) -> None:
         """Give the lock back; the file stays, so that nobody locks a removed one."""
         if self._handle is not None:
