@@ -30,6 +30,7 @@ from writer.streams.archive import (
 from writer.streams.read import Reader
 
 BATCH_MESSAGES = 500
+BATCH_BYTES = 4 * 1024 * 1024
 STREAMS_MAX = 64
 """Streams in one read of what waits in Redis."""
 
@@ -114,15 +115,17 @@ def _batches(
     folder: Path, since: Position, bounds: Bounds
 ) -> Iterator[tuple[list[Message], Position]]:
     batch: list[Message] = []
+    size = 0
     position = since
     for records, _, found in read_archive(folder, since):
         if bounds.end is not None and found > bounds.end:
             break
         position = found
         batch.extend(_message(record) for record in records if bounds.include(record.id))
-        if len(batch) >= BATCH_MESSAGES:
+        size += sum(len(value) for record in records for value in record.fields.values())
+        if len(batch) >= BATCH_MESSAGES or size >= BATCH_BYTES:
             yield batch, position
-            batch = []
+            batch, size = [], 0
     if position != since:
         yield batch, position
 

@@ -19,15 +19,15 @@ from writer.replay import catch_up
 from writer.settings import WriterSettings
 from writer.store.commit import ActRow, Hook, no_hook
 from writer.store.database import BUSY_MS
-from writer.store.partition import PartitionFile, partition_path
-from writer.streams.archive import Archive, Position, archive_folder
+from writer.store.partition import Identity, PartitionFile, partition_path
+from writer.streams.archive import Archive, Position, archive_folder, segments
 from writer.streams.control import Control
 from writer.streams.link import Client
 from writer.streams.ownership import Ownership, writer_id
 from writer.streams.reach import interrupt, last_epoch, reaches_back_to, reaches_up_to
 from writer.streams.read import Reader
 from writer.streams.receipts import send_receipts
-from writer.streams.settle import Settler
+from writer.streams.settle import Mark, Settler
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,10 @@ class Tenure:
             about = {"partition": partition, "partitions": self._partitions, "rules": RULES_VERSION}
             after = Position.parse(identity.archived)
             self.archive = applier.archive = Archive(folder, self.file.epoch, about, after=after)
-        else:
-            interrupt(folder)
+            if identity.commit_seq and not segments(folder):
+                interrupt(folder, self.file.epoch - 1)
+        elif segments(folder):
+            interrupt(folder, self.file.epoch)
         loop = PartitionLoop(
             partition=partition,
             file=self.file,
@@ -152,11 +154,8 @@ class Tenure:
         """
         assert self.file is not None
         file, clock = self.file, self._outside.clock
-        mark, identity = settler.mark(), file.identity()
-        behind = mark.commit_seq > identity.commit_seq
-        since = Position.parse(identity.archived)
-        complete = reaches_back_to(folder, since) and reaches_up_to(folder, mark.archived)
-        if behind and not complete and not self._accept_loss:
+        mark, identity, complete = self._compare(settler, folder)
+        if mark.commit_seq > identity.commit_seq and not complete and not self._accept_loss:
             raise FileBehind(
                 f"{file.path.name} is at commit {identity.commit_seq}, but Redis has seen commit "
                 f"{mark.commit_seq} settled: the file is an older copy, or new, and the archive "
@@ -166,6 +165,9 @@ class Tenure:
             )
         epoch = max(mark.epoch, last_epoch(folder))
         file.take(settler.writer, rules_version=RULES_VERSION, now=clock.now_ms(), at_least=epoch)
+        # Only from here on is nobody else at work.
+        mark, identity, complete = self._compare(settler, folder)
+        behind = mark.commit_seq > identity.commit_seq
         caught_up = catch_up(
             applier, folder, now=clock.now_ms(), beat=ownership.keep, hook=self._outside.hook
         )
@@ -193,6 +195,17 @@ class Tenure:
                 redis_commit=mark.commit_seq,
                 loss_accepted=not complete,
             )
+
+    def _compare(self, settler: Settler, folder: Path) -> tuple[Mark, Identity, bool]:
+        """What Redis and the file say of themselves, and whether the archive holds all between."""
+        assert self.file is not None
+        mark, identity = settler.mark(), self.file.identity()
+        since = Position.parse(identity.archived)
+        return (
+            mark,
+            identity,
+            reaches_back_to(folder, since) and reaches_up_to(folder, mark.archived),
+        )
 
 
 def _bound(log: Log, partition: int) -> Log:

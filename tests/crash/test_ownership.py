@@ -69,8 +69,9 @@ def test_after_a_kill_the_next_one_starts_without_a_cleanup(tmp_path: Path) -> N
         on.all_is_well()
 
 
-def test_a_stand_by_takes_over_from_a_dead_writer(on: Scene) -> None:
-    for number in range(5):
+@pytest.mark.parametrize("deaths", [5, pytest.param(200, marks=pytest.mark.soak)])
+def test_a_stand_by_takes_over_from_a_dead_writer(on: Scene, deaths: int) -> None:
+    for number in range(deaths):
         second = standby(on, f"standby-{number}.log")
         on.send(100)
         on.running.kill()
@@ -159,19 +160,30 @@ def test_a_zombie_with_stand_by_joins_again(on: Scene) -> None:
     on.all_is_well()
 
 
-def test_many_that_start_together_agree_on_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [1, pytest.param(25, marks=pytest.mark.soak)])
+def test_many_that_start_together_agree_on_one(tmp_path: Path, rounds: int) -> None:
     with scene(tmp_path, lease_ttl_ms=TTL_MS) as on:
-        on.send(200)
-        rivals = [
-            on.started.writer(on.data, on.url, log=f"{number}.log", wait=False)
-            for number in range(4)
-        ]
-        poll(lambda: sum(each.running() for each in rivals) == 1, 15, "all but one to end")
-        (winner,) = [each for each in rivals if each.running()]
-        assert {each.wait() for each in rivals if each is not winner} == {TAKEN}
-        on.writer = winner
+        for number in range(rounds):
+            on.send(200)
+            rivals = [
+                on.started.writer(on.data, on.url, log=f"{number}-{place}.log", wait=False)
+                for place in range(4)
+            ]
+            winner = only_one_left(rivals)
+            assert {each.wait() for each in rivals if each is not winner} == {TAKEN}
+            on.writer = winner
+            on.drained()
+            on.stops()
+        assert checks.rows(on.data, "SELECT count(*) FROM commits") == [(rounds,)]
+        on.start()
         on.all_is_well()
-        assert checks.rows(on.data, "SELECT count(*) FROM commits WHERE commits > 0") == [(1,)]
+
+
+def only_one_left(rivals: list[Process]) -> Process:
+    """Wait until all but one have ended."""
+    poll(lambda: sum(each.running() for each in rivals) == 1, 15, "all but one to end")
+    (winner,) = [each for each in rivals if each.running()]
+    return winner
 
 
 def test_ownership_works_in_a_full_redis(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_file_size_limit(tmp_path: Path) -> None:
         ("pwrite64", "EIO"),
         ("pwrite64", "ENOSPC"),
         ("fdatasync", "EIO"),
-        pytest.param("pread64", "EIO", marks=pytest.mark.soak),
+        ("fdatasync,fsync,rename", "EIO"),
     ],
 )
 def test_calls_that_fail_for_a_while(tmp_path: Path, call: str, error: str) -> None:
@@ -87,6 +87,10 @@ def test_calls_that_fail_for_a_while(tmp_path: Path, call: str, error: str) -> N
             on.says("disk", "archive")
             on.is_quiet()
         on.is_well()
+        # And one that ends while it can not even tidy up.
+        with injected(on.running.pid, call, f"error={error}", tmp_path / "strace.log"):
+            on.stops()
+        on.start()
         on.all_is_well()
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import socket
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import redis
 
 from tests.support import checks
+from tests.support.proxy import proxy
 from tests.support.scene import scene
 from tests.support.servers import KINDS, Kind
 from tests.support.wait import poll
@@ -94,3 +98,61 @@ def test_a_cut_append_only_file(tmp_path: Path, cuts: int) -> None:
         on.is_well()
         lost = on.all_is_well(may_be_lost=True)
         print(f"lost {lost} of {on.traffic.total} in {cuts} cuts; all of them are told as gaps")
+
+
+def answering(reply: bytes) -> socket.socket:
+    """A server that is no Redis: whatever it is asked, it says this."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection, suppress(OSError):
+                    connection.recv(1_000)
+                    connection.sendall(reply)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return listener
+
+
+@pytest.mark.parametrize(
+    "url, cause",
+    [
+        ("redis://127.0.0.1:1/0", "can not be reached"),
+        ("unix:///nowhere/at/all", "can not be reached"),
+        ("redis://no-such-host.invalid/0", "can not be reached"),
+        ("redis://127.0.0.1:{http}/0", "redis: "),
+        ("redis://127.0.0.1:{silent}/0", "can not be reached"),
+        ("rediss://127.0.0.1:{http}/0", "can not be reached"),
+        ("redis://user:pass-w0rd@127.0.0.1:{guarded}/0", "refuses the password"),
+        ("redis://127.0.0.1:{guarded}/0", "refuses the password"),
+        ("redis://reader:secret@127.0.0.1:{guarded}/0", "lacks a right"),
+        ("redis://127.0.0.1:{guarded}/999", "redis: "),
+    ],
+)
+def test_a_server_that_can_not_be_used_is_waited_for(tmp_path: Path, url: str, cause: str) -> None:
+    """It says in one line why, uses no CPU meanwhile, and stops in peace."""
+    with (
+        answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as http,
+        answering(b"") as silent,
+        scene(tmp_path) as on,
+        proxy(on.server.folder) as guarded,
+    ):
+        on.client.config_set("requirepass", "secret")
+        on.client.auth("secret")
+        on.client.acl_setuser(
+            "reader", enabled=True, passwords=["+secret"], keys=["*"], commands=["+get"]
+        )
+        ports = {
+            "http": http.getsockname()[1],
+            "silent": silent.getsockname()[1],
+            "guarded": guarded.url.rpartition(":")[2].partition("/")[0],
+        }
+        on.writer = on.started.writer(on.data, url.format(**ports), wait=False, retry_ms_max=500)
+        poll(lambda: on.running.said("waiting"), 15, "the daemon to wait")
+        assert cause in on.running.said("waiting")[0]["cause"]
+        assert "pass-w0rd" not in on.running.tail()
+        assert "secret" not in on.running.tail()
+        on.is_quiet()
+        on.stops()

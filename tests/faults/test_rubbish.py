@@ -193,8 +193,16 @@ def check_rejections(on: Scene, sent: Sent) -> None:
         "JOIN cursors USING (run_key)",
     ):
         found.setdefault((run, message_id), []).append(tuple(rest))
-    for place in sent.of("bad") | sent.of("newer"):
-        decoded, fields = sent.decoded[place]
+    used: set[tuple[str, str | None, int | None]] = set()
+    for place, (decoded, fields) in sent.decoded.items():
+        known = (place[0], decoded.producer, decoded.seq)
+        repeated = decoded.seq is not None and known in used
+        used.add(known)
+        if decoded.reason is None and decoded.newer_version is None:
+            continue
+        if repeated and place not in found:
+            # A mutant of another's producer: its sequence was settled, so it is a duplicate.
+            continue
         ((reason, kept, digest),) = found[place]
         assert reason == ("skipped" if decoded.reason is None else decoded.reason.value)
         assert kept is not None

@@ -11,6 +11,7 @@ import pytest
 from producers.contract.envelope import encode
 from tests.support import checks
 from tests.support.scene import Scene, scene
+from tests.support.traffic import Traffic, names
 from tests.support.wait import poll
 
 GOES_ON_S = 5.0
@@ -175,3 +176,56 @@ def test_a_stream_that_is_no_stream(on: Scene) -> None:
     on.stops()
     checks.accounted(on.data, on.traffic)
     checks.check_all(on.data)
+
+
+def test_all_of_it_is_sent_three_times(on: Scene) -> None:
+    on.send(400)
+    on.drained()
+    before = checks.digests_of(on.data / "p00.sqlite")
+    sent = {run: max(acked) for run, acked in on.traffic.acked.items()}
+    for _ in range(2):
+        again = Traffic(on.traffic.runs)
+        again.send(on.client, sum(sent.values()))
+        checks.drained(on.client, on.data, again)
+    assert checks.digests_of(on.data / "p00.sqlite") == before
+    ((duplicates,),) = checks.rows(on.data, "SELECT sum(duplicates) FROM cursors")
+    assert duplicates == 2 * sum(sent.values())
+    on.all_is_well()
+
+
+def test_ids_of_a_future_are_followed(on: Scene) -> None:
+    """A host's own id is one of Redis' from then on: order is the stream's, and nothing is lost."""
+    for run in on.traffic.runs:
+        put_at(on, run, 4, f"{2**53}-5")
+        on.client.zadd("sw:{0}:ready", {run: 0})
+    on.traffic.next(len(on.traffic.runs))
+    on.send(200)
+    on.drained(GOES_ON_S)
+    on.all_is_well()
+
+
+def finish(on: Scene, runs: list[str], producer: str) -> None:
+    """Create runs and complete them, all under one producer."""
+    pipeline = on.client.pipeline(transaction=False)
+    for run in runs:
+        state = {"status": "completed"}
+        create = encode("run.create", {"workflow": "w"}, producer=producer, seq=1)
+        pipeline.xadd(key(on, run), create)
+        pipeline.xadd(
+            key(on, run), encode("run.snapshot", {"state": state}, producer=producer, seq=2)
+        )
+        pipeline.zadd("sw:{0}:ready", {run: 0})
+    pipeline.execute()
+
+
+def test_streams_of_finished_runs_go_away(on: Scene) -> None:
+    """And what comes late is a duplicate, in a stream that goes away as well."""
+    on.stops()
+    on.start(sweep_ms=300)
+    runs = names(100, "short")
+    for times in (1, 2, 3):
+        finish(on, runs, "host")
+        poll(lambda: not list(on.client.scan_iter(match="*:run:short-*")), 20, "the streams to go")
+        ended = "SELECT sum(applied), sum(duplicates) FROM cursors WHERE run_id LIKE 'short-%'"
+        assert checks.rows(on.data, ended) == [(200, 200 * (times - 1))]
+    on.all_is_well()

@@ -69,10 +69,10 @@ def test_commands_of_a_run_are_applied_in_the_order_of_its_stream(history: list[
             ended = [each.message.id for each in settled if each.message.run == run]
             assert ended == stream[: len(ended)]
         for run, *event in sorted(file.tables()["events"], key=lambda row: row[:3]):
-            assert (run, event[7]) in {(message.run, message.id) for message in sent}
+            assert (run, event[8]) in {(message.run, message.id) for message in sent}
         by_place: dict[tuple[str, int], list[tuple[int, tuple[int, int]]]] = {}
         for run, segment, revision, *rest in file.tables()["events"]:
-            by_place.setdefault((run, segment), []).append((revision, order_of(rest[5])))
+            by_place.setdefault((run, segment), []).append((revision, order_of(rest[6])))
         for made in by_place.values():
             ids = [message_id for _, message_id in sorted(made)]
             assert ids == sorted(ids)

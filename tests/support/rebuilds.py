@@ -12,7 +12,7 @@ from writer.apply import Aggregates, Applier, Message
 from writer.core.decide import RULES_VERSION
 from writer.store.digest import digests
 from writer.store.partition import PartitionFile, partition_path
-from writer.streams.archive import archive_folder, read_archive
+from writer.streams.archive import Act, archive_folder, read_archive
 
 
 def digests_of(path: Path) -> dict[str, bytes]:
@@ -45,17 +45,30 @@ def rebuild(folder: Path, into: Path, batch: int | None, place: tuple[int, int])
         file.take("rebuild", rules_version=RULES_VERSION, now=0)
         applier = Applier(file, *place, Aggregates(file))
         frames = list(read_archive(folder))
-        applier.restore_acts([act for _, acts, _ in frames for act in acts], now=0)
         messages = [
             Message(record.run, record.id, record.fields, record.incarnation)
             for records, _, _ in frames
             for record in records
         ]
-        for part in parts_of(messages, batch):
-            applier.apply(part, now=0)
+        replay(applier, [act for _, acts, _ in frames for act in acts], messages, batch)
     finally:
         file.close()
     return path
+
+
+def replay(
+    applier: Applier, acts: Sequence[Act], messages: Sequence[Message], batch: int | None
+) -> None:
+    """Apply messages in batches of a size, by operators' acts that are known before."""
+    applier.restore_acts(acts, now=0)
+    for part in parts_of(messages, batch):
+        applier.apply(part, now=0)
+    for act in acts:
+        # A lease that was broken before its incarnation's first message ends with its start.
+        while act.act == "break" and act.message_id == "0-0":
+            if applier.aggregates.get(act.run).cursor.incarnation >= act.incarnation:
+                break
+            applier.apply((), now=0, restarts=[act.run])
 
 
 def parts_of(messages: Sequence[Message], batch: int | None) -> Iterator[Sequence[Message]]:

@@ -22,7 +22,7 @@ from writer.health import read_health
 LINES_PER_S_MAX = 5.0
 CPU_MAX = 0.5
 """Processor seconds a second while nothing can be done."""
-WATCHED_S = 1.5
+WATCHED_S = 1.0
 
 
 class Scene:
@@ -135,6 +135,10 @@ class Scene:
         self.running.signal(signal.SIGTERM)
         assert self.running.wait() == 0, self.running.tail()
         assert time.monotonic() - began < 4
+
+    def dies(self) -> None:
+        """SIGKILL."""
+        self.running.kill()
 
     def all_is_well(self, *, may_be_lost: bool = False) -> int:
         """All is drained; the daemon stops; every command is accounted for; a replay is equal.

@@ -83,7 +83,6 @@ class PartitionFile:
         file = cls(path, connection)
         with translated(path):
             connection.execute(commits.QUERIES["identify"], (partition, partitions, lineage, now))
-            file._next_key = _only(connection, LOAD["next_run_key"])[0]
         identity = file.identity()
         file.commit_seq = identity.commit_seq
         if (identity.partition, identity.partitions) != (partition, partitions):
@@ -109,6 +108,9 @@ class PartitionFile:
             self._connection.execute(
                 commits.QUERIES["insert_epoch"], (self.epoch, writer, rules_version, now)
             )
+            # Whoever had the file until now may have gone on since it was opened.
+            self._next_key = _only(self._connection, LOAD["next_run_key"])[0]
+        self.commit_seq = self.identity().commit_seq
         return self.epoch
 
     def replace_lineage(

@@ -167,9 +167,10 @@ class Archive:
         self.position, self._size = position, size
 
     def close(self) -> None:
-        """Seal the segment that is open."""
+        """Seal the segment that is open. Where that fails it stays open, and is read as well."""
         if self._handle is not None:
-            self._seal()
+            with suppress(StoreUnavailable), self._guarded():
+                self._seal()
 
     def _open(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)

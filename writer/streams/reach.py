@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from writer.streams.archive import START, Position, Segment, segment_size, segments, sync_folder
+from writer.streams.archive import START, Position, segment_size, segments, sync_folder
 
 
 def missing(folder: Path, upto: Position) -> str | None:
@@ -30,25 +30,26 @@ def expire(folder: Path, before_ms: int) -> int:
     for segment in segments(folder)[:-1]:
         if segment.path.stat().st_mtime_ns // 1_000_000 >= before_ms:
             break
-        _note_end(folder, segment)
+        _note_end(folder, segment.epoch, segment.number)
         segment.path.unlink()
         removed += 1
     return removed
 
 
-def interrupt(folder: Path) -> None:
-    """Note that what is settled from now on is not archived: nothing can be reached across it."""
-    found = segments(folder)
-    if found:
-        _note_end(folder, found[-1])
+def interrupt(folder: Path, epoch: int) -> None:
+    """Note that not all is archived that was settled up to an epoch: nothing can be reached across
+    its end.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _note_end(folder, epoch, 0)
 
 
-def _note_end(folder: Path, segment: Segment) -> None:
+def _note_end(folder: Path, epoch: int, number: int) -> None:
     """Note that a replay can not begin before the end of this segment."""
-    if segment[:2] <= _noted_end(folder)[:2]:
+    if (epoch, number) <= _noted_end(folder)[:2]:
         return
     note = folder / "expired.new"
-    note.write_text(f"{segment.epoch}:{segment.number}:0\n")
+    note.write_text(f"{epoch}:{number}:0\n")
     note.rename(folder / "expired")
     sync_folder(folder)
 

@@ -1,0 +1,146 @@
+"""A writer that runs only when it is told to: the real tenure and the real loop, in a thread of its
+own that passes the baton back at the end of each step, or wherever the world makes it stand still.
+
+Only one thread ever runs, so a schedule is the same each time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any, Protocol
+
+from tests.simulation.client import Client
+from tests.simulation.server import Item
+from writer.clock import Clock
+from writer.errors import Retry, Stop
+from writer.loop import PartitionLoop
+from writer.settings import WriterSettings
+from writer.tenure import Outside, Tenure
+
+
+class Died(BaseException):
+    """A writer's process ends here; nothing that it does afterwards counts."""
+
+
+class Violation(BaseException):
+    """A promise was broken. No code under test may catch it."""
+
+
+class Gate(Protocol):
+    """The world, as a writer meets it."""
+
+    def reached(self, actor: Actor, point: str) -> None:
+        """A named point or a call to Redis; may raise, or make the actor stand still."""
+
+
+class Actor:
+    """One writer's life, from taking the partition to its end."""
+
+    def __init__(
+        self,
+        name: str,
+        gate: Gate,
+        client: Callable[[Actor], Client],
+        settings: WriterSettings,
+        clock: Clock,
+        log: Any,
+        *,
+        accept_loss: bool = False,
+    ) -> None:
+        self.name = name
+        self.data: Path = settings.data
+        self.loop: PartitionLoop | None = None
+        self.tenure: Tenure | None = None
+        self.paused_at = ""
+        self.over = False
+        self.error: BaseException | None = None
+        self.views: dict[str, list[Item]] = {}
+        self.archive_bytes = 0
+        self._leaving = False
+        self._doomed = False
+        self._gate = gate
+        self._mine, self._theirs = Lock(), Lock()
+        self._mine.acquire()
+        self._theirs.acquire()
+        outside = Outside(lambda: client(self), clock, self.hook, busy_ms=0)
+        self._make = lambda: Tenure(settings, outside, log, 0, 2, accept_loss=accept_loss)
+        self._thread = Thread(target=self._run, name=name)
+        self._thread.start()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under which it writes; 0 before it took the file."""
+        file = self.tenure.file if self.tenure is not None else None
+        return file.epoch if file is not None else 0
+
+    # --- from the scheduler's side -----------------------------------------------------------
+
+    def go(self) -> None:
+        """Let it run until it stands still, has made a step, or is over."""
+        assert not self.over
+        self.paused_at = ""
+        self._mine.release()
+        self._theirs.acquire()
+        if self.over:
+            self._thread.join()
+        if isinstance(self.error, Violation):
+            raise self.error
+
+    def leave(self) -> None:
+        """Ask it to step down instead of making its next step."""
+        self._leaving = True
+
+    def kill(self) -> None:
+        """End its process wherever it stands."""
+        self._doomed = True
+        if not self.over:
+            self.go()
+
+    # --- from its own side -------------------------------------------------------------------
+
+    def hook(self, point: str) -> None:
+        """Named points come from the real code; calls to Redis come through here too."""
+        self._gate.reached(self, point)
+
+    def stand_still(self, point: str) -> None:
+        """Give the baton back in the middle of something."""
+        self.paused_at = point
+        self._pass()
+
+    def die(self) -> None:
+        """What a process leaves behind when it is killed: no sealed segment, no step-down."""
+        archive = self.tenure.archive if self.tenure is not None else None
+        if archive is not None and archive._handle is not None:
+            os.close(archive._handle)
+            archive._handle = None
+        raise Died
+
+    def _pass(self) -> None:
+        self._theirs.release()
+        self._mine.acquire()
+        if self._doomed:
+            self.die()
+
+    def _run(self) -> None:
+        self._mine.acquire()
+        try:
+            if not self._doomed:
+                self._live()
+        except (Died, Violation, Retry, Stop, Exception) as error:  # noqa: BLE001 - for the world
+            self.error = error
+        self.over = True
+        self._theirs.release()
+
+    def _live(self) -> None:
+        self.tenure = self._make()
+        with self.tenure as loop:
+            self.loop = loop
+            while True:
+                self._pass()
+                if self._leaving:
+                    loop.step_down()
+                    return
+                loop.step()

@@ -1,0 +1,347 @@
+"""One schedule's world: a server, hosts, a data folder, writers, and what befalls them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import apsw
+import redis
+
+from producers.contract.keys import Keys
+from tests.simulation.actor import Actor, Died, Violation
+from tests.simulation.archived import newest_segment
+from tests.simulation.client import Client
+from tests.simulation.fate import Fate
+from tests.simulation.hosts import Hosts, run_ids
+from tests.simulation.oracle import Entry, Oracle, Settled, parse
+from tests.simulation.server import Fields, Item, Keyspace, Server
+from tests.simulation.watch import Watch
+from writer.clock import Clock
+from writer.errors import Fenced, FileBehind, PartitionTaken, Retry
+from writer.settings import WriterSettings
+
+START_MS = 1_700_000_000_000
+TTL_MS = 1_000
+DEAD_PID = 4_194_999
+"""Above any process id."""
+SQLITE_ERRORS = (apsw.IOError, apsw.FullError, apsw.BusyError)
+IN_TRANSACTION = ("begun", "inserted", "put", "written", "committed")
+BEFORE_SETTLED = ("committed", "before settle")
+BEFORE_COMMIT = ("decided", "archived", "inserted", "put")
+
+
+class Strange(Exception):
+    """A failure that no table of errors has."""
+
+
+class Backup:
+    """A data folder as it was, and how much of the log it holds."""
+
+    def __init__(self, data: Path, length: int) -> None:
+        self.data = data
+        self.length = length
+
+
+class World:
+    """Owns all state. Everything that happens by chance is drawn from `random`."""
+
+    def __init__(self, random: Random, fate: Fate, root: Path) -> None:
+        self.random = random
+        self.fate = fate
+        self.root = root
+        self.now = START_MS
+        self.redis_offset = 0
+        self.frozen_at: int | None = None
+        self.local_offset = 0
+        self.calm = False
+        self.keys = Keys("s")
+        self.server = Server(self.redis_ms, self.trimmed)
+        self.hosts = Hosts(random, fate.kinds, fate.damage, fate.newer)
+        self.runs = run_ids(fate.runs)
+        self.oracle = Oracle()
+        self.sent: dict[tuple[str, str], list[Item]] = {}
+        self.held_back: list[tuple[str, Fields]] = []
+        self.actors: list[Actor] = []
+        self.fallen: Path | None = None
+        self.poison = 0
+        self.accept_loss = False
+        self.restored = False
+        self.folder_restored = self.time_lost = False
+        self.lost: list[Entry] = []
+        self.archive_whole = fate.archive
+        self.backups: list[Backup] = []
+        self.snapshots: list[Keyspace] = []
+        self.trimmed_keys: set[tuple[str, str, bytes]] = set()
+        self.faults: Counter[str] = Counter()
+        self.trace: list[str] = []
+        self._folders = 0
+        self.data = self.new_folder()
+        self.watch = Watch(self.data, self.oracle, self.sent)
+        self._settings = WriterSettings(
+            data=self.data,
+            prefix="s",
+            partitions=2,
+            synchronous="NORMAL",
+            lease_ttl_ms=TTL_MS,
+            batch_messages_max=fate.batch_messages,
+            batch_bytes_max=fate.batch_bytes,
+            cache_bytes_max=fate.cache_bytes,
+            archive=fate.archive,
+            replay_window_ms=fate.window_ms,
+        )
+
+    # --- time ----------------------------------------------------------------------------------
+
+    def redis_ms(self) -> int:
+        """What the server's clock says."""
+        return max(self.frozen_at or self.now + self.redis_offset, 1)
+
+    def clock(self) -> Clock:
+        """What the writer's host says: a wall clock that may leap, and one that may not."""
+        return Clock(
+            lambda: max(self.now + self.local_offset, 1), lambda: (self.now - START_MS) / 1000
+        )
+
+    # --- hosts ---------------------------------------------------------------------------------
+
+    def deliver(self, run: str, fields: Fields) -> None:
+        """XADD, and mostly the mark."""
+        item = self.server.xadd(self.keys.run(0, run), fields)
+        self.sent.setdefault((run, item.id), []).append(item)
+        self.trace.append(
+            f"{run} {item.id} {parse(run, fields).kind} {fields.get(b'producer', b'').decode()}"
+            f"{fields.get(b'seq', b'').decode()}"
+        )
+        if self.random.random() >= self.fate.unmarked or self.calm:
+            self.server.zadd_lt(self.keys.ready(0), float(self.now), run.encode())
+
+    # --- what a writer meets ---------------------------------------------------------------------
+
+    def connect(self, actor: Actor) -> Client:
+        """A connection for a writer."""
+
+        def seen(key: str, items: list[Item]) -> None:
+            actor.views[key.removeprefix(self.keys.run_prefix(0))] = items
+
+        return Client(self.server, actor.hook, seen)
+
+    def reached(self, actor: Actor, point: str) -> None:
+        """A named point, or a call to Redis: where faults happen."""
+        if point == "committed":
+            self.watch.committed(actor)
+        if point in ("decided", "committed"):
+            segment = newest_segment(self.archive_folder, actor.epoch)
+            actor.archive_bytes = segment[1] if segment is not None else 0
+        if self.calm:
+            return
+        if self.poison and point in BEFORE_COMMIT:
+            self.poison -= 1
+            raise Strange
+        chance = self.random.random()
+        for happens, rate in self._faults_at(point):
+            if chance < rate:
+                happens(actor, point)
+                return
+            chance -= rate
+
+    def _faults_at(self, point: str) -> list[tuple[Callable[[Actor, str], None], float]]:
+        fate = self.fate
+        crash = fate.crash * (4 if point in BEFORE_SETTLED else 1)
+        faults = [(self._crash, crash), (self._stand_still, fate.pause)]
+        if point.startswith(("before", "after")):
+            faults.append((self._cut, fate.cut))
+        if point in IN_TRANSACTION:
+            faults.append((self._sqlite_fails, fate.sqlite))
+        if point in BEFORE_COMMIT:
+            faults.append((self._fail_strangely, fate.unexpected))
+        return faults
+
+    def _stand_still(self, actor: Actor, point: str) -> None:
+        self.note("pause", actor.name, point)
+        actor.stand_still(point)
+
+    def _cut(self, actor: Actor, point: str) -> None:
+        self.note("cut", actor.name, point)
+        raise redis.ConnectionError("cut")
+
+    def _sqlite_fails(self, actor: Actor, point: str) -> None:
+        error = self.random.choice(SQLITE_ERRORS)
+        self.note("sqlite", actor.name, point)
+        raise error("injected")
+
+    def _fail_strangely(self, actor: Actor, point: str) -> None:
+        self.note("unexpected", actor.name, point)
+        self.poison = self.random.choice([0, 3, 8])
+        raise Strange
+
+    def _crash(self, actor: Actor, point: str) -> None:
+        """The writer's process dies, or its host does: then files stay as they are right now."""
+        self.note("crash", actor.name, point)
+        if self.random.random() < 0.7:
+            self._owner_is_dead()
+        alone = all(other is actor or other.over for other in self.actors)
+        if alone or self.random.random() < 0.5:
+            torn = point == "archived" and self.fate.torn and self.random.random() < 0.6
+            self.fallen = self.image()
+            if torn:
+                self._tear(self.fallen, actor)
+        actor.die()
+
+    def _owner_is_dead(self) -> None:
+        key = self.keys.owner(0)
+        owner, expires = self.server.keys.strings.get(key, (b"", 0))
+        dead = owner.replace(b":%d:" % os.getpid(), b":%d:" % DEAD_PID)
+        if owner:
+            self.server.keys.strings[key] = (dead, expires)
+
+    def _tear(self, data: Path, actor: Actor) -> None:
+        segment = newest_segment(data / "archive" / "p00", actor.epoch)
+        if segment is not None and segment[1] > actor.archive_bytes:
+            self.note("torn")
+            with segment[0].open("r+b") as file:
+                file.truncate(self.random.randrange(actor.archive_bytes, segment[1]))
+
+    def trimmed(self, key: str, items: list[Item]) -> None:
+        """I7: what settling removes from a stream is settled."""
+        run = key.removeprefix(self.keys.run_prefix(0))
+        account = self.oracle.account(run)
+        settled = {
+            (entry.id, entry.fields.get(b"body", b""))
+            for entry in self.oracle.log
+            if isinstance(entry, Settled) and entry.run == run
+        }
+        unknown = []
+        for item in items:
+            body = item.fields.get(b"body", b"")
+            self.trimmed_keys.add((run, item.id, body))
+            if (item.id, body) not in settled and not account.knows(item.fields):
+                unknown.append(item)
+        missing = any(account.misses(item.fields) for item in unknown)
+        if any(item.id == account.cursor for item in unknown) and not missing:
+            # Another stream that gave out the very id of the cursor again: nothing can tell.
+            self.note("same id again", run)
+        elif unknown:
+            raise Violation(f"I7: {run} {unknown[0].id} was trimmed, never settled: {unknown[0]}")
+
+    # --- folders ---------------------------------------------------------------------------------
+
+    @property
+    def archive_folder(self) -> Path:
+        """The partition's archive."""
+        return self.data / "archive" / "p00"
+
+    def new_folder(self) -> Path:
+        """An empty data folder."""
+        self._folders += 1
+        folder = self.root / f"d{self._folders}"
+        folder.mkdir()
+        return folder
+
+    def image(self) -> Path:
+        """A copy of the data folder as it is on disk at this instant."""
+        folder = self.new_folder()
+        copy_data(self.data, folder)
+        return folder
+
+    def move_to(self, data: Path) -> None:
+        """Go on in another data folder, once no writer is left in the old one."""
+        assert all(actor.over for actor in self.actors)
+        self.watch.close()
+        shutil.rmtree(self.data)
+        self.data = data
+        self.watch = Watch(data, self.oracle, self.sent)
+
+    # --- writers ---------------------------------------------------------------------------------
+
+    def start(self) -> Actor:
+        """Start a writer; it takes the partition on its first go."""
+        changed: dict[str, Any] = {"data": self.data}
+        if self.random.random() < self.fate.unarchived and not self.calm:
+            self.note("unarchived")
+            changed["archive"] = self.archive_whole = False
+        actor = Actor(
+            f"w{len(self.actors)}",
+            self,
+            self.connect,
+            self._settings.model_copy(update=changed),
+            self.clock(),
+            self,
+            accept_loss=self.accept_loss,
+        )
+        self.actors.append(actor)
+        self.run(actor)
+        return actor
+
+    def run(self, actor: Actor) -> None:
+        """Let a writer go on, and see to what became of it."""
+        before, taking = self.watch.stand.commit_seq, actor.loop is None
+        mark = int(self.server.keys.hashes.get(self.keys.mark(0), {}).get(b"commit_seq", b"0"))
+        actor.go()
+        if taking and actor.loop is not None:
+            self._taken(actor, ahead=mark > before)
+        if self.fallen is not None:
+            for other in self.living():
+                other.kill()
+            data, self.fallen = self.fallen, None
+            self.move_to(data)
+        if actor.over:
+            self._ended(actor)
+
+    def living(self) -> list[Actor]:
+        """Writers that have not ended."""
+        return [actor for actor in self.actors if not actor.over]
+
+    def _taken(self, actor: Actor, *, ahead: bool) -> None:
+        """It has the partition: what a restored file lacked is there again, or was accepted."""
+        settled = set(map(str, self.oracle.log)) if self.lost else set()
+        missing = [
+            entry
+            for entry in self.lost
+            if isinstance(entry, Settled)
+            and str(entry) not in settled
+            and (entry.run, entry.id, entry.fields.get(b"body", b"")) in self.trimmed_keys
+        ]
+        if missing and ahead and not self.accept_loss:
+            raise Violation(f"{len(missing)} messages were lost in silence, first {missing[0]}")
+        self.lost = []
+        self.time_lost = self.time_lost or self.accept_loss
+        self.accept_loss = self.restored = False
+
+    def _ended(self, actor: Actor) -> None:
+        error = actor.error
+        self.trace.append(f"{actor.name} ended: {type(error).__name__} {error}")
+        if isinstance(error, FileBehind):
+            time_lost = self.folder_restored or self.time_lost
+            if not time_lost and not (self.restored and not self.archive_whole):
+                raise Violation(f"{error}, though nobody restored one")
+            self.accept_loss = True
+        elif error is not None and not isinstance(
+            error, Died | Strange | Retry | Fenced | PartitionTaken
+        ):
+            raise error
+
+    def note(self, fault: str, *about: Any) -> None:
+        """Count a fault."""
+        self.faults[fault] += 1
+        self.trace.append(" ".join(("!", fault, *map(str, about))))
+
+    def info(self, event: str, **fields: Any) -> None:
+        """The writers' log."""
+        self.trace.append(f"  {event} {fields}")
+
+    warning = info
+
+
+def copy_data(data: Path, folder: Path) -> None:
+    """Copy a data folder's files; not the shared memory, which dies with the processes."""
+    for name in ("p00.sqlite", "p00.sqlite-wal"):
+        if (data / name).exists():
+            shutil.copyfile(data / name, folder / name)
+    if (data / "archive").exists():
+        shutil.copytree(data / "archive", folder / "archive")
