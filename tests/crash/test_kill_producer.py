@@ -44,7 +44,7 @@ def test_a_killed_producer(tmp_path: Path, kills: int) -> None:
         attempted = {(f"run-{seq % 5}", seq // 5 + 1) for seq in range(each["attempted"])}
         assert acked <= have <= attempted
     assert not any(refused.values())
-    assert not checks.missing(on.data)
+    assert not checks.gaps(on.data)
     checks.check_all(on.data)
 
 

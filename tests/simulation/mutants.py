@@ -226,7 +226,7 @@ MUTANTS = {
         _mutant(
             "the archive's holes are not noted",
             "writer.tenure",
-            "            interrupt(folder)\n",
+            "            interrupt(folder, self.file.epoch)\n",
             "            pass\n",
         ),
         _mutant(

@@ -180,7 +180,7 @@ class Oracle:
     def roll_back(self, length: int) -> list[Entry]:
         """Know only the first entries of the log; returns those that are forgotten."""
         kept, lost = self.log[:length], self.log[length:]
-        self.__init__()  # type: ignore[misc]
+        self.__init__()
         for entry in kept:
             self.note(entry)
         return lost

@@ -99,7 +99,7 @@ def drain(world: World) -> None:
         before = len(world.oracle.log)
         world.run(owner)
         idle = len(world.oracle.log) == before and not world.server.keys.sorted_sets
-        quiet = quiet + 1 if idle and not owner.over and not owner.loop.taken else 0  # type: ignore[union-attr]
+        quiet = quiet + 1 if idle and not owner.over and not owner.loop.taken else 0
         if quiet == QUIET_STEPS:
             return check_drained(world)
     raise Violation(f"I13: the backlog is not drained: {world.server.keys.streams}")
@@ -132,7 +132,7 @@ def release(world: World) -> None:
         )
         act = "skip" if newer else "resume"
         place = (account.incarnation, message_id)
-        ask(Client(world.server), world.keys, 0, act, run, place, "op")  # type: ignore[arg-type]
+        ask(Client(world.server), world.keys, 0, act, run, place, "op")
 
 
 def check_drained(world: World) -> None:

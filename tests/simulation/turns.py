@@ -103,7 +103,7 @@ def look_around(world: World) -> None:
     cursors = CursorReader(path)
     try:
         clock = Clock(lambda: world.now, lambda: 0.0)
-        sweep(Client(world.server), world.keys, 0, cursors, NeverEnded(), clock)  # type: ignore[arg-type]
+        sweep(Client(world.server), world.keys, 0, cursors, NeverEnded(), clock)
     finally:
         cursors.close()
 
@@ -215,4 +215,4 @@ def operate(world: World) -> None:
             run, message_id = random.choice(waiting)
     incarnation = world.oracle.account(run).incarnation - (random.random() < 0.1)
     world.note(f"act {act}", run, message_id)
-    ask(Client(world.server), world.keys, 0, act, run, (incarnation, message_id), "op")  # type: ignore[arg-type]
+    ask(Client(world.server), world.keys, 0, act, run, (incarnation, message_id), "op")

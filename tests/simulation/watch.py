@@ -60,7 +60,7 @@ class Watch:
         found = self.rows(
             "SELECT run_id, incarnation, message_id, applied, duplicates, rejected FROM cursors"
         )
-        return {run: (incarnation, *rest) for run, incarnation, *rest in found}  # type: ignore[misc]
+        return {run: (incarnation, *rest) for run, incarnation, *rest in found}
 
     def check_cursors(self) -> None:
         """I4, I7: what is stored is what was seen to be committed, no more and no less."""
@@ -107,7 +107,7 @@ class Watch:
 
     def _quarantines(self) -> dict[str, str]:
         return dict(
-            self.rows("SELECT run_id, q.message_id FROM quarantines q JOIN cursors USING (run_key)")  # type: ignore[arg-type]
+            self.rows("SELECT run_id, q.message_id FROM quarantines q JOIN cursors USING (run_key)")
         )
 
     def _see_moved(self, actor: Actor, run: str, incarnation: int, message_id: str) -> None:
