@@ -119,7 +119,7 @@ class PartitionLoop:
         gaps = {run: self._open_gaps(run) for run in runs}
         settled = self._apply(reading, restarts)
         # Before anything is trimmed: what is missed may lie behind the cursor.
-        restarts += self._look_for_missing(cursors, gaps)
+        restarts += self._look_for_missing(gaps)
         restarts += self._settle(settled, restarts, trims)
         # Only now are these marks answered. A run with a rest goes behind the others: fairness.
         for run in runs:
@@ -170,14 +170,13 @@ class PartitionLoop:
             for first, last in sequences.gaps
         ]
 
-    def _look_for_missing(
-        self, cursors: Sequence[tuple[str, str]], before: Mapping[str, list[tuple[str, int, int]]]
-    ) -> list[str]:
+    def _look_for_missing(self, before: Mapping[str, list[tuple[str, int, int]]]) -> list[str]:
         """Runs whose newly missing sequences lie in the stream all the same, behind the cursor."""
         restarts = []
-        for run, cursor in cursors:
-            opened = [gap for gap in self._open_gaps(run) if gap not in before[run]]
-            if opened and self.reader.holds(run, cursor, opened):
+        for run, known in before.items():
+            opened = [gap for gap in self._open_gaps(run) if gap not in known]
+            upto = self.applier.aggregates.get(run).cursor.message_id
+            if opened and self.reader.holds(run, upto, opened):
                 restarts.append(run)
         if restarts:
             self.applier.apply((), now=self.clock.now_ms(), restarts=restarts, hook=self.hook)

@@ -229,3 +229,21 @@ def test_streams_of_finished_runs_go_away(on: Scene) -> None:
         ended = "SELECT sum(applied), sum(duplicates) FROM cursors WHERE run_id LIKE 'short-%'"
         assert checks.rows(on.data, ended) == [(200, 200 * (times - 1))]
     on.all_is_well()
+
+
+def test_a_replay_window_keeps_what_is_settled(tmp_path: Path) -> None:
+    """And none of it is applied, or counted, again by the next daemon."""
+    with scene(tmp_path) as made:
+        made.start(replay_window_ms=60_000)
+        made.send(300)
+        for end in (made.dies, made.stops):
+            poll(lambda: checks.settled(made.data) == made.traffic.total, 10, "all to end")
+            assert checks.waiting(made.client) == made.traffic.total
+            end()
+            made.start(replay_window_ms=60_000)
+            made.send(100)
+        made.stops()
+        made.start(replay_window_ms=0)
+        made.all_is_well()
+        counted = "SELECT sum(duplicates), max(incarnation) FROM cursors"
+        assert checks.rows(made.data, counted) == [(0, 1)]

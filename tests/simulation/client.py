@@ -64,10 +64,14 @@ class Client:
         self._server = server
         self._gate = gate
         self._seen = seen
+        self._starts = server.starts
 
     def through(self, name: str, call: Callable[[], Any]) -> Any:
         """Make a call that may be lost on its way there or back."""
         self._gate(f"before {name}")
+        if self._starts != self._server.starts:
+            self._starts = self._server.starts
+            raise redis.ConnectionError("the server was started anew")
         reply = call()
         self._gate(f"after {name}")
         return reply

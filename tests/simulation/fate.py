@@ -45,6 +45,7 @@ class Fate:
     sqlite: float
     unexpected: float
     pause: float
+    ambush: float
     # what happens around it
     streams: float
     redis: float
@@ -78,7 +79,7 @@ def draw(random: Random) -> Fate:
         turns=random.choice([8, 15, 15, 30, 60]),
         runs=random.randint(1, 4),
         kinds=kinds,
-        damage=some(0.05, 0.2),
+        damage=some(0.1, 0.3),
         newer=some(0.02, 0.05, odds=0.3),
         duplicate=some(0.05, 0.3),
         lose=some(0.03, 0.15),
@@ -89,7 +90,8 @@ def draw(random: Random) -> Fate:
         sqlite=some(0.005, 0.02, odds=0.4),
         unexpected=some(0.01, 0.03, odds=0.3),
         pause=some(0.02, 0.05, 0.1),
-        streams=some(0.03, 0.1),
+        ambush=some(0.3, 0.7, odds=0.6),
+        streams=some(0.05, 0.15),
         redis=some(0.03, 0.08, odds=0.4),
         clocks=some(0.03, 0.1, odds=0.4),
         restores=restores,

@@ -243,15 +243,6 @@ MUTANTS = {
             'return f"{ms}-{int(n) + 2}"',
         ),
         _mutant(
-            "trimmed before it is looked for",
-            "writer.loop",
-            "        restarts += self._look_for_missing(cursors, gaps)\n",
-            "",
-            "        restarts += self._settle(settled, restarts, trims)\n",
-            "        restarts += self._settle(settled, restarts, trims)\n"
-            "        restarts += self._look_for_missing(cursors, gaps)\n",
-        ),
-        _mutant(
             "another stream is trimmed",
             "writer.loop",
             "return Trim(run, upto, last=last)",

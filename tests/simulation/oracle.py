@@ -91,14 +91,9 @@ class Account:
         """Whether a message's sequence has been used up."""
         parsed = parse(self.run, fields)
         sender = self.senders.get(parsed.producer or "")
-        known = sender is not None and parsed.seq is not None and parsed.seq <= sender.last
-        return known and not self.misses(fields)
-
-    def misses(self, fields: Fields) -> bool:
-        """Whether a message's sequence is in an open gap."""
-        parsed = parse(self.run, fields)
-        sender = self.senders.get(parsed.producer or "")
-        return sender is not None and parsed.seq in sender.missing
+        if sender is None or parsed.seq is None:
+            return False
+        return parsed.seq <= sender.last and parsed.seq not in sender.missing
 
 
 class Parsed(NamedTuple):

@@ -86,8 +86,14 @@ class Server:
     ) -> None:
         self.keys = Keyspace()
         self.clock = clock
+        self.starts = 1
         self.on_trim = on_trim
         self._uids = count(1)
+
+    def restart(self, keys: Keyspace) -> None:
+        """Come back with what was kept; connections to it break."""
+        self.keys = keys
+        self.starts += 1
 
     # --- what hosts and operators send ---------------------------------------------------------
 

@@ -81,6 +81,8 @@ def move(world: World) -> None:
     if not living or (len(living) < 3 and random.random() < 0.08):
         if not living or random.random() < 0.5:
             world.now += random.choice([0, TTL_MS + 1])
+        if living:
+            world.note("contend")
         world.start()
         return
     actor = random.choice(living)
@@ -93,6 +95,9 @@ def move(world: World) -> None:
         world.note("leave", actor.name)
         actor.leave()
     world.run(actor)
+    if actor.paused_at and random.random() < world.fate.streams * 3:
+        break_stream(world)
+        send(world)
 
 
 def look_around(world: World) -> None:
@@ -117,7 +122,7 @@ def break_stream(world: World) -> None:
         # Between reading a stream and settling it is where most goes wrong.
         key = world.keys.run(0, random.choice(held))
     stream = world.server.keys.streams.get(key)
-    happens = random.choice(["delete", "trim", "restore", "lower", "unmark"])
+    happens = random.choice(["delete", "trim", "restore", "restore", "lower", "lower", "unmark"])
     world.note(f"stream {happens}", key)
     if happens == "delete":
         world.server.delete(key)
@@ -145,7 +150,7 @@ def break_redis(world: World) -> None:
     elif happens == "evict owner":
         server.keys.strings.clear()
     elif world.snapshots:
-        server.keys = random.choice(world.snapshots).copy()
+        server.restart(random.choice(world.snapshots).copy())
 
 
 def move_clocks(world: World) -> None:

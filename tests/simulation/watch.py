@@ -90,7 +90,7 @@ class Watch:
         for run, (incarnation, message_id, *_) in self.cursors().items():
             if (incarnation, message_id) == self._known(run):
                 continue
-            waits = run in before and run in quarantined and actor.loop is not None
+            waits = run in before and run in quarantined
             # It may be found that it has to be read from the start of its stream once it goes on.
             if waits and message_id != "0-0":
                 raise Violation(f"{run} moved although it is quarantined")
