@@ -370,6 +370,7 @@ STORY = (
     "run.create",
     "lease.claim",
     "run.snapshot",
+    "run.patch",
     "run.update",
     "session.bind",
     "session.entry",

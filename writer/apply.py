@@ -15,7 +15,6 @@ from producers.contract import limits
 from producers.contract.envelope import Decoded, decode, fields_text
 from producers.contract.keys import partition_of
 from producers.contract.reasons import Reason
-from writer.core import parts
 from writer.core.acts import acted_at, begin_incarnation, break_lease
 from writer.core.decide import decide
 from writer.core.dialect import Dialects
@@ -41,6 +40,8 @@ CACHE_BYTES = 64 * 1024 * 1024
 RUN_BYTES = 4 * 1024
 """About what an aggregate costs beside its state."""
 ITEM_BYTES = 512
+ROW_BYTES = 200
+"""A part of a state in memory, beside its text."""
 ARRIVAL_MS_MAX = limits.COUNTER_MAX
 """A message id may name any 64-bit millisecond; times stay where every parser keeps them exactly.
 """
@@ -128,7 +129,9 @@ class Aggregates:
 def _weight(run: Run) -> int:
     items = len(run.attempts) + len(run.updates) + len(run.segments) + len(run.producers)
     items += len(run.work_items) + len(run.invocations) + len(run.suspensions)
-    state = parts.weight(run.state) if run.state is not None else 0
+    rows, size = run.state_size
+    # A decoded document is some four times its text.
+    state = rows * ROW_BYTES + size * (5 if run.document is not None else 1)
     return RUN_BYTES + items * ITEM_BYTES + state
 
 

@@ -126,6 +126,43 @@ class Snapshot(Model):
     on_conflict: Literal["reject", "merge"] = "reject"
 
 
+Step = str | Count
+Path = Annotated[list[Step], Field(min_length=1, max_length=limits.PATH_STEPS_MAX)]
+"""Where in a document: keys of objects, places in arrays from 0."""
+
+
+class SetMember(Model):
+    """Give a member a value: an object's, new or known, or a known one of an array."""
+
+    path: Path
+    value: Any
+
+
+class Splice(Model):
+    """Put `items` in the place of `delete` members of an array of `length`, from `start` on."""
+
+    path: Path
+    length: Count
+    start: Count
+    delete: Count
+    items: list[Any]
+
+
+class Patch(Model):
+    """Replace parts of the state, and say what happened: a snapshot that travels as what changed.
+
+    It builds on the state that the command of sequence `base` of the same producer left, and is
+    refused if that is not the latest. First members go, then they are set, then arrays spliced.
+    """
+
+    kind: Literal["run.patch"] = "run.patch"
+    base: Counter
+    remove: list[Path] = []
+    set: list[SetMember] = []
+    splice: list[Splice] = []
+    event: EventDraft | None = None
+
+
 class Update(Model):
     """A progress update: the last one of each type and key (and attempt) is current."""
 
@@ -257,6 +294,7 @@ class SettleEffect(Model):
 Command = (
     CreateRun
     | Snapshot
+    | Patch
     | Update
     | Resume
     | Reset

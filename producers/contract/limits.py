@@ -17,6 +17,11 @@ SESSION_EVENT_BYTES_MAX: Final = 1024 * 1024
 UPDATE_DATA_BYTES_MAX: Final = 64 * 1024
 NESTING_DEPTH_MAX: Final = 128
 
+PATH_STEPS_MAX: Final = 32
+"""Of a patch. A value may nest as deep as a body below it, so no state goes beyond what JSON tools
+take.
+"""
+
 REFUSED_BYTES_MAX: Final = 32 * 1024 * 1024
 """A refused message above this keeps its head and the SHA-256 of the whole, not its bytes."""
 REFUSED_HEAD_BYTES: Final = 4 * 1024

@@ -49,6 +49,8 @@ class Reason(StrEnum):
     DEFINITION_CONFLICT = "definition_conflict", "The run was reserved with another definition."
     STATE_INVALID = "state_invalid", "The state document breaks a rule of the run's dialect."
     REVISION_CONFLICT = "revision_conflict", "The run is at another revision than the expected one."
+    BASE_CHANGED = "base_changed", "The state is not the one that this patch was made for."
+    STATE_TOO_LARGE = "state_too_large", "The patched state would be larger than 16 MiB."
     UPDATES_FULL = "updates_full", "The run has 1,024 current updates; this would be one more."
     UPDATE_INVALID = "update_invalid", "The update's data breaks a rule of its type."
     ATTEMPT_FINISHED = (

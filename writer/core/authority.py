@@ -14,6 +14,7 @@ from producers.contract.commands import (
     Command,
     DeleteRun,
     Interrupt,
+    Patch,
     Reset,
     Resume,
     Snapshot,
@@ -24,7 +25,7 @@ from producers.contract.reasons import Reason
 from writer.core.outcome import Refusal
 from writer.core.run import Lease, Run, Segment
 
-NEEDS_LEASE = (Snapshot, Update, Resume, Reset, Interrupt, DeleteRun, BindSession)
+NEEDS_LEASE = (Snapshot, Patch, Update, Resume, Reset, Interrupt, DeleteRun, BindSession)
 OPERATOR_TOO = (Interrupt, DeleteRun)
 NEEDS_BINDER = (AppendEntry, AppendEvents, Capture)
 

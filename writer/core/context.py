@@ -13,7 +13,7 @@ from producers.contract.envelope import Decoded
 from writer.core.dialect import Dialect, Dialects, Projection
 from writer.core.facts import Facts
 from writer.core.outcome import Applied
-from writer.core.parts import Change
+from writer.core.parts import Change, Size
 from writer.core.reference import Reference
 from writer.core.rows import RUN_SCOPE, EventRow, PartRow, Row
 from writer.core.run import Effect, Head, Run, Segment
@@ -127,8 +127,14 @@ class Context:
         head = self.head
         head.state_digest = (head.state_digest + change.delta) % 2**256
         head.state_revision = revision
-        self.run.state = change.root
-        key = self.run.run_key
+        run = self.run
+        run.state = change.root
+        run.state_size = Size(
+            run.state_size.rows + change.grown.rows, run.state_size.bytes + change.grown.bytes
+        )
+        run.document = None
+        head.state_producer, head.state_seq = self.producer_no, self.seq
+        key = run.run_key
         self.rows.extend(PartRow(key, revision, *part) for part in change.parts)
         self.facts.bases[revision] = change.root
         return head.state_digest.to_bytes(32)

@@ -15,6 +15,7 @@ from producers.contract.commands import (
     Command,
     CreateRun,
     Interrupt,
+    Patch,
     ReleaseLease,
     RenewLease,
     Reset,
@@ -36,7 +37,7 @@ from writer.core.sequence import Standing, standing, use_up
 RULES_VERSION = 1
 """Rises whenever the same messages would be decided differently; recorded with what was decided."""
 
-STATE_GROUP = (Snapshot, Resume, Reset, Interrupt)
+STATE_GROUP = (Snapshot, Patch, Resume, Reset, Interrupt)
 LEASE_GROUP = (ClaimLease, RenewLease, ReleaseLease)
 
 Rule = Callable[[Context, Any], Applied | Duplicate]
@@ -44,6 +45,7 @@ Rule = Callable[[Context, Any], Applied | Duplicate]
 RULES: dict[str, Rule] = {
     "run.create": lifecycle.create,
     "run.snapshot": snapshot.snapshot,
+    "run.patch": snapshot.patch,
     "run.update": update.update,
     "run.resume": lifecycle.resume,
     "run.reset": lifecycle.reset,

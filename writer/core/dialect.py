@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from producers.contract.commands import BindSession, CreateRun, Update
@@ -74,12 +74,16 @@ class Dialect(Protocol):
 
     `terminal` are the statuses of a run that has finished, `parked` those of one that waits for
     somebody. `event_types` names events by the kind of their command, where the kind will not do.
+    `stamped` are members of the document that the writer makes, `opaque` those that it keeps in
+    another form than they came in: a patch replaces them whole.
     """
 
     name: str
     event_types: Mapping[str, str]
     terminal: frozenset[str]
     parked: frozenset[str]
+    stamped: frozenset[str]
+    opaque: frozenset[str]
 
     def check_create(self, command: CreateRun, run_id: str) -> CreateRun:
         """The create with the dialect's defaults filled in."""
@@ -93,8 +97,16 @@ class Dialect(Protocol):
     def check_binding(self, command: BindSession, run_id: str) -> None:
         """Refuse a binding document that does not fit."""
 
-    def enter(self, state: Document, run_id: str) -> Document:
-        """The part of a state that is kept as parts; what the writer stamps is left out."""
+    def enter(
+        self, state: Document, run_id: str, touched: Collection[str] | None = None
+    ) -> Document:
+        """The part of a state that is kept as parts; what the writer stamps is left out.
+
+        Members that are not in `touched` are kept already; None: none is.
+        """
+
+    def is_as_sent(self, state: Document, kept: Document) -> bool:
+        """Whether what is kept has every member in the place where it was sent."""
 
     def leave(self, state: dict[str, Any], moment: Moment) -> dict[str, Any]:
         """A stored state as a reader sees it: what the writer stamps is put in."""

@@ -23,7 +23,7 @@ from writer.core.context import Context, text
 from writer.core.definition import canonical_definition, definition_digest
 from writer.core.dialect import Document
 from writer.core.outcome import Applied, Duplicate, Refusal
-from writer.core.parts import change, document
+from writer.core.parts import NOTHING, change, document
 from writer.core.rows import DefinitionRow
 from writer.core.run import ATTEMPT_ACTIVE, Head, Tombstone
 from writer.core.session import end_recordings
@@ -108,6 +108,9 @@ def _first_state(context: Context, command: CreateRun, *, projecting_effects: bo
         kept = document(run.state)
     else:
         kept = dialect.enter({}, run.run_id)
+    given = context.message.command
+    assert isinstance(given, CreateRun)
+    sent = given.state is not None and given.state is command.state
     staged = stage(context, kept, named)
     projection = staged.projection
     if head.reserved:
@@ -115,6 +118,8 @@ def _first_state(context: Context, command: CreateRun, *, projecting_effects: bo
     if not projecting_effects:
         head.status = projection.status
     store(context, staged)
+    if not sent:
+        head.state_producer = head.state_seq = 0
     context.project(projection)
 
 
@@ -190,6 +195,7 @@ def _force(context: Context, kept: Document, status: str, reason: str | None, ki
         error=reason if status == "failed" else None,
     )
     digest = context.store_state(change(run.state, kept), head.revision + 1)
+    head.state_producer = head.state_seq = 0
     context.project(projection)
     return context.revise_run(
         context.event_type(kind),
@@ -250,7 +256,8 @@ def delete(context: Context, command: DeleteRun) -> Applied:
         message_id=context.message.message_id,
         deleted_at=context.arrival,
     )
-    run.head = run.state = run.lease = None
+    run.head = run.state = run.document = run.lease = None
+    run.state_size = NOTHING
     for kept in (
         run.segments,
         run.attempts,

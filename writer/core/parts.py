@@ -20,8 +20,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import chain, repeat
-from operator import is_
+from itertools import chain, compress, repeat
+from operator import is_, is_not, itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from orjson import OPT_SORT_KEYS, dumps, loads
@@ -65,6 +65,16 @@ class Part(NamedTuple):
     value: str | None
 
 
+class Size(NamedTuple):
+    """Live rows, and the bytes of their values; also by how much these become more."""
+
+    rows: int
+    bytes: int
+
+
+NOTHING = Size(0, 0)
+
+
 class Change(NamedTuple):
     """The new tree, the rows to write, and what they add to the digest modulo 2**256.
 
@@ -74,6 +84,7 @@ class Change(NamedTuple):
     root: Node
     parts: list[Part]
     delta: int
+    grown: Size
 
 
 class PartsCorrupt(ValueError):
@@ -85,10 +96,37 @@ def change(old: Node | None, document: Any) -> Change:
 
     What did not change is the same objects in both trees: the root too, if nothing did.
     """
-    root = _next(old, document)
+    return difference(old, follow(old, document))
+
+
+def difference(old: Node | None, new: Node) -> Change:
+    """The step from one tree to another that shares with it what did not change."""
+    steps: list[tuple[str, Node | None, Node | None]] = []
+    _compare("", old, new, steps)
     parts: list[Part] = []
-    delta = _compare("", old, root, parts)
-    return Change(root, parts, delta % DIGEST_MODULUS)
+    delta = rows = grown = 0
+    for pointer, before, after in steps:
+        live = after or before
+        assert live is not None
+        shape, value = _row(live)
+        parts.append(Part(pointer, shape, value.decode() if after else None))
+        delta += _hash(pointer, after) - _hash(pointer, before)
+        rows += (after is not None) - (before is not None)
+        grown += (len(value) if after else 0) - (len(_row(before)[1]) if before else 0)
+    return Change(new, parts, delta % DIGEST_MODULUS, Size(rows, grown))
+
+
+def follow(old: Node | None, value: Any) -> Node:
+    """The tree of a value that comes in the place of another's; shared with it where equal."""
+    if isinstance(old, Leaf) and old.text == dumps(value, option=OPT_SORT_KEYS):
+        return old
+    if isinstance(old, Obj) and isinstance(value, dict):
+        members = {key: follow(old.members.get(key), item) for key, item in value.items()}
+        kept = map(is_, members.values(), map(old.members.get, members))
+        return old if len(members) == len(old.members) and all(kept) else Obj(members)
+    if isinstance(old, Arr) and isinstance(value, list):
+        return _follow_array(old, value)
+    return _fresh(value)
 
 
 def build(rows: Iterable[tuple[str, str, str]]) -> Node:
@@ -138,13 +176,19 @@ def digest(node: Node) -> int:
     return total % DIGEST_MODULUS
 
 
-def weight(node: Node) -> int:
-    """About how many bytes of memory the tree holds, going by CPython's object sizes."""
-    if isinstance(node, Leaf):
-        return 73 + len(node.text)
-    if isinstance(node, Obj):
-        return 250 + sum([100 + len(key) + weight(item) for key, item in node.members.items()])
-    return 120 + sum([8 + weight(item) for item in node.items])
+def size(node: Node) -> Size:
+    """How much the live rows are."""
+    rows = total = 0
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        rows += 1
+        total += len(_row(node)[1])
+        if isinstance(node, Obj):
+            pending += node.members.values()
+        elif isinstance(node, Arr):
+            pending += node.items
+    return Size(rows, total)
 
 
 def _fresh(value: Any) -> Node:
@@ -174,32 +218,20 @@ def _room(value: Any, room: int) -> int:
     return room
 
 
-def _next(old: Node | None, value: Any) -> Node:
-    if isinstance(old, Leaf) and old.text == dumps(value, option=OPT_SORT_KEYS):
-        return old
-    if isinstance(old, Obj) and isinstance(value, dict):
-        members = {key: _next(old.members.get(key), item) for key, item in value.items()}
-        kept = map(is_, members.values(), map(old.members.get, members))
-        return old if len(members) == len(old.members) and all(kept) else Obj(members)
-    if isinstance(old, Arr) and isinstance(value, list):
-        return _next_array(old, value)
-    return _fresh(value)
-
-
-def _next_array(old: Arr, value: list[Any]) -> Arr:
+def _follow_array(old: Arr, value: list[Any]) -> Arr:
     items: list[Node] = []
     shift = 0
     # Comparing the first members tells whether the array moved. If it did not, the outcome is
     # kept: arrays within arrays would otherwise repeat it once a level.
     if old.items and value:
-        items = [_next(old.items[0], value[0])]
+        items = [follow(old.items[0], value[0])]
         if items[0] is not old.items[0]:
             shift = _shift(old.items, value)
     if shift:
         items = []
     for place in range(shift + len(items), shift + len(value)):
         before = old.items[place] if 0 <= place < len(old.items) else None
-        items.append(_next(before, value[place - shift]))
+        items.append(follow(before, value[place - shift]))
     kept = map(is_, items, old.items)
     return old if len(items) == len(old.items) and all(kept) else Arr(old.base + shift, items)
 
@@ -232,26 +264,50 @@ def _same(node: Node, value: Any, texts: dict[int, bytes]) -> bool:
     return False
 
 
-def _compare(pointer: str, old: Node | None, new: Node | None, parts: list[Part]) -> int:
-    """Appends the rows that turn one tree's into another's; returns what they add to the digest."""
-    live = new or old
-    if old is new or live is None:
-        return 0
-    delta = 0
+def _compare(
+    pointer: str,
+    old: Node | None,
+    new: Node | None,
+    steps: list[tuple[str, Node | None, Node | None]],
+) -> None:
+    """Appends what each pointer whose row differs had and has now."""
+    if old is new:
+        return
     if old is None or new is None or _row(old) != _row(new):
-        shape, value = _row(live)
-        parts.append(Part(pointer, shape, value.decode() if new else None))
-        delta = _hash(pointer, new) - _hash(pointer, old)
+        steps.append((pointer, old, new))
+    # Sorted, so that neither the document's key order shows nor that of the rows it came from.
+    for key, before, after in sorted(_differing(old, new), key=itemgetter(0)):
+        _compare(f"{pointer}/{_token(key)}", before, after, steps)
+
+
+def _differing(
+    old: Node | None, new: Node | None
+) -> Iterable[tuple[Any, Node | None, Node | None]]:
+    """The members that are not the same object in both, with their keys."""
+    if isinstance(old, Arr) and isinstance(new, Arr):
+        return _differing_items(old, new)
     before, after = _members(old), _members(new)
     if {type(old), type(new)} == {Obj, Arr}:
         # Both may own the pointer "/0", which is to be written once.
         before, after = ({str(key): item for key, item in m.items()} for m in (before, after))
     keys = [key for key, item in after.items() if before.get(key) is not item]
     keys += before.keys() - after.keys()
-    # Sorted, so that neither the document's key order shows nor that of the rows it came from.
-    for key in sorted(keys):
-        delta += _compare(f"{pointer}/{_token(key)}", before.get(key), after.get(key), parts)
-    return delta
+    return [(key, before.get(key), after.get(key)) for key in keys]
+
+
+def _differing_items(old: Arr, new: Arr) -> Iterable[tuple[int, Node | None, Node | None]]:
+    # No dictionary of the members: a long array in which one differs is what runs are made of.
+    old_end, new_end = old.base + len(old.items), new.base + len(new.items)
+    first, last = max(old.base, new.base), min(old_end, new_end)
+    if first < last:
+        both = range(first, last)
+        before = old.items[first - old.base : last - old.base]
+        after = new.items[first - new.base : last - new.base]
+        yield from compress(zip(both, before, after, strict=True), map(is_not, before, after))
+    for key in chain(range(old.base, min(first, old_end)), range(max(last, old.base), old_end)):
+        yield key, old.items[key - old.base], None
+    for key in chain(range(new.base, min(first, new_end)), range(max(last, new.base), new_end)):
+        yield key, None, new.items[key - new.base]
 
 
 def _row(node: Node) -> tuple[str, bytes]:

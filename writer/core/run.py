@@ -7,10 +7,12 @@ when they apply; the store writes what is marked changed and drops the aggregate
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from producers.contract.envelope import Authority
-from writer.core.parts import Node
+from writer.core.parts import NOTHING, Node, Size
 
 ATTEMPT_ACTIVE = frozenset(("pending", "queued", "running", "waiting"))
 ATTEMPT_OPEN = ATTEMPT_ACTIVE | {"interrupted"}
@@ -215,6 +217,8 @@ class Effect:
 class Head:
     """The run itself, in columns. JSON columns are texts; times are ms.
 
+    `state_producer` and `state_seq` name the command that sent the state just as it is; both are 0
+    if none did: it was merged, or made by the writer.
     `terminal`: it has finished, as its dialect says; only a reset leads on.
     """
 
@@ -245,6 +249,8 @@ class Head:
     terminal: bool = False
     revision: int = 0
     state_revision: int = 0
+    state_producer: int = 0
+    state_seq: int = 0
     state_digest: int = 0
 
 
@@ -281,6 +287,7 @@ class Changed:
 class Run:
     """A run's stream and what became of it. `run_key` is the store's name for it, nothing else's.
 
+    `document` is the state decoded, where patches have asked for it. Never changed in place.
     `definitions`: digests of those that its earlier states name beside the one it has now.
     `skips`, `breaks` and `drops` (with the time, ms) are operator acts, by (incarnation, message
     id): see `core.acts`.
@@ -293,6 +300,8 @@ class Run:
     head: Head | None = None
     tombstone: Tombstone | None = None
     state: Node | None = None
+    state_size: Size = NOTHING
+    document: Mapping[str, Any] | None = None
     lease: Lease | None = None
     segments: dict[str, Segment] = field(default_factory=dict)
     attempts: dict[str, Attempt] = field(default_factory=dict)

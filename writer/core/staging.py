@@ -27,11 +27,17 @@ class Staged(NamedTuple):
         return context.dialect.note(self.attempts, self.rows)
 
 
-def stage(context: Context, kept: Document, named: Named | None = None) -> Staged:
-    """Look at a state as it is kept, and the definition that it brings along. May refuse."""
+def stage(
+    context: Context, kept: Document, named: Named | None = None, changed: Change | None = None
+) -> Staged:
+    """Look at a state as it is kept, and the definition that it brings along. May refuse.
+
+    `changed` is the step to it, where that is known already.
+    """
     run, dialect = context.run, context.dialect
     projection = dialect.project(kept, run.head, context.arrival)
-    changed = change(run.state, kept)
+    if changed is None:
+        changed = change(run.state, kept)
     attempts = dialect.attempts(run, kept, changed.parts, context.arrival)
     rows = dialect.rows(run, kept, changed, context.arrival)
     return Staged(projection, changed, attempts, rows, named)

@@ -7,7 +7,7 @@ runs that have it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from producers.contract.commands import CreateRun, Parent, Update
@@ -55,6 +55,8 @@ class Codemation(Generic):
     """Rules and projections of `PersistedRunState` documents."""
 
     name = "codemation"
+    stamped = frozenset(("revision",))
+    opaque = frozenset((SNAPSHOT,))
     terminal = frozenset(("completed", "failed", "halted"))
     parked = frozenset(("suspended",))
     statuses = frozenset(("running", "pending", *terminal, *parked))
@@ -86,7 +88,9 @@ class Codemation(Generic):
         """A test case has begun."""
         return None if command.state is None or not _test_of(command.state) else "running"
 
-    def enter(self, state: Document, run_id: str) -> Document:
+    def enter(
+        self, state: Document, run_id: str, touched: Collection[str] | None = None
+    ) -> Document:
         """As it is kept. Refuse another run's, an unknown status, and members of another shape."""
         if state.get("runId", run_id) != run_id:
             raise Refusal(Reason.STATE_INVALID, "runId")
@@ -96,12 +100,18 @@ class Codemation(Generic):
         for name, shape in SHAPES.items():
             if not isinstance(state.get(name), shape | None):
                 raise Refusal(Reason.STATE_INVALID, name)
-        kept = {key: value for key, value in state.items() if key != "revision"}
-        if SNAPSHOT in kept:
+        kept = {key: value for key, value in state.items() if key not in self.stamped}
+        if SNAPSHOT in kept and (touched is None or SNAPSHOT in touched):
             kept[SNAPSHOT] = kept_of(kept[SNAPSHOT])
-        if kept.get(CALLS):
-            kept[CALLS] = _folded(kept[CALLS], run_id)
+        if kept.get(CALLS) and (touched is None or CALLS in touched):
+            folded = _folded(kept[CALLS], run_id)
+            if len(folded) < len(kept[CALLS]):
+                kept[CALLS] = folded
         return kept
+
+    def is_as_sent(self, state: Document, kept: Document) -> bool:
+        """Unless invocations were left out."""
+        return len(kept.get(CALLS) or ()) == len(state.get(CALLS) or ())
 
     def leave(self, state: dict[str, Any], moment: Moment) -> dict[str, Any]:
         """With its revision, and the workflow snapshot in its place."""

@@ -4,7 +4,7 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from producers.contract.commands import BindSession, CreateRun, Update
@@ -32,6 +32,8 @@ class Generic:
     event_types: Mapping[str, str] = {"run.adopt": "run.create"}
     terminal = frozenset(("completed", "failed", "timed_out", "cancelled"))
     parked = frozenset(("waiting",))
+    stamped: frozenset[str] = frozenset()
+    opaque: frozenset[str] = frozenset()
 
     def check_create(self, command: CreateRun, run_id: str) -> CreateRun:
         """Nothing to fill in."""
@@ -47,9 +49,15 @@ class Generic:
     def check_binding(self, command: BindSession, run_id: str) -> None:
         """Any object is a good binding."""
 
-    def enter(self, state: Document, run_id: str) -> Document:
+    def enter(
+        self, state: Document, run_id: str, touched: Collection[str] | None = None
+    ) -> Document:
         """All of it is kept."""
         return state
+
+    def is_as_sent(self, state: Document, kept: Document) -> bool:
+        """Nothing is moved."""
+        return True
 
     def leave(self, state: dict[str, Any], moment: Moment) -> dict[str, Any]:
         """Nothing is put in."""

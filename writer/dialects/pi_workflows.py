@@ -6,7 +6,7 @@ left out, and a reader gets them from the revision that it reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -24,7 +24,6 @@ from writer.dialects.progress import check_progress
 
 STATE_SCHEMA = "pi-workflows.run-state.v1"
 BINDING_SCHEMA = "pi-workflows.session-binding.v1"
-STAMPED = frozenset(("traceSeq", "updatedAt", "updates"))
 STATUSES = frozenset(("queued", "running", "waiting", *Generic.terminal))
 STATUS_OF_OUTCOME = {"ok": "completed", "timed_out": "timed_out", "cancelled": "cancelled"}
 
@@ -33,6 +32,7 @@ class PiWorkflows(Generic):
     """Rules and projections of `pi-workflows.run-state.v1` documents."""
 
     name = "pi_workflows"
+    stamped = frozenset(("traceSeq", "updatedAt", "updates"))
     event_types: Mapping[str, str] = {
         "run.create": "run_created",
         "run.adopt": "run_initialized",
@@ -83,7 +83,9 @@ class PiWorkflows(Generic):
         if binding.get("piSessionId") != command.session:
             raise Refusal(Reason.BINDING_INVALID, "piSessionId")
 
-    def enter(self, state: Document, run_id: str) -> Document:
+    def enter(
+        self, state: Document, run_id: str, touched: Collection[str] | None = None
+    ) -> Document:
         """Without what the writer stamps. Refuse another schema, run or status."""
         if state:
             if state.get("schema") != STATE_SCHEMA:
@@ -95,7 +97,7 @@ class PiWorkflows(Generic):
                 raise Refusal(Reason.STATE_INVALID, "status")
             if not isinstance(state.get("steps", []), list):
                 raise Refusal(Reason.STATE_INVALID, "steps")
-        return {key: state[key] for key in state if key not in STAMPED}
+        return {key: state[key] for key in state if key not in self.stamped}
 
     def leave(self, state: dict[str, Any], moment: Moment) -> dict[str, Any]:
         """With what the writer stamps, as of the revision that is read."""

@@ -78,6 +78,8 @@ _HEAD = attrgetter(
     "terminal",
     "revision",
     "state_revision",
+    "state_producer",
+    "state_seq",
 )
 _SEGMENT = attrgetter(
     "producer_no",

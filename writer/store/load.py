@@ -10,7 +10,7 @@ import orjson
 from producers.contract.envelope import Authority
 from writer.core.acts import acted_at
 from writer.core.facts import Facts, Wanted, document_hash
-from writer.core.parts import Node, build
+from writer.core.parts import Node, build, size
 from writer.core.run import (
     Attempt,
     Cursor,
@@ -79,6 +79,7 @@ def _load_created(connection: apsw.Connection, run: Run, row: tuple[Any, ...]) -
     head[-1] = int.from_bytes(head[-1])
     run.head = Head(*head)
     run.state = load_state(connection, key, run.head.revision)
+    run.state_size = size(run.state)
     lease = _one(connection, "lease", key)
     run.lease = None if lease is None else Lease(*lease)
     for columns in _all(connection, "segments", key):

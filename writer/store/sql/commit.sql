@@ -63,8 +63,8 @@ INSERT INTO runs (run_key, run_id, dialect, created_at, updated_at, status, crea
   reserved, workflow, definition_digest, source_type, source_ref, source_revision, parent_run,
   parent_relation, title, tags, test_case_status, retention_seconds, effects, input,
   status_detail, current_node, current_attempt, error, finished_at, terminal, revision,
-  state_revision, state_digest)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  state_revision, state_producer, state_seq, state_digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_key) DO UPDATE SET updated_at = excluded.updated_at, status = excluded.status,
   terminal = excluded.terminal, definition_digest = excluded.definition_digest,
   create_digest = excluded.create_digest, reserved = excluded.reserved, title = excluded.title,
@@ -72,7 +72,8 @@ ON CONFLICT (run_key) DO UPDATE SET updated_at = excluded.updated_at, status = e
   status_detail = excluded.status_detail, current_node = excluded.current_node,
   current_attempt = excluded.current_attempt, error = excluded.error,
   finished_at = excluded.finished_at, revision = excluded.revision,
-  state_revision = excluded.state_revision, state_digest = excluded.state_digest
+  state_revision = excluded.state_revision, state_producer = excluded.state_producer,
+  state_seq = excluded.state_seq, state_digest = excluded.state_digest
 
 -- :name put_lease
 INSERT INTO leases (run_key, generation, owner_type, owner_id, token_sha256, lease_ms,

@@ -15,7 +15,8 @@ WHERE run_key = ? AND segment = 0 AND state_digest IS NOT NULL ORDER BY revision
 SELECT run_id, dialect, workflow, hex(definition_digest), source_type, source_ref, source_revision,
   parent_run, parent_relation, title, tags, test_case_status, retention_seconds, effects, input,
   status, status_detail, current_node, current_attempt, error, reserved, hex(create_digest),
-  revision, state_revision, hex(state_digest), created_at, updated_at, finished_at, terminal
+  revision, state_revision, state_producer, state_seq, hex(state_digest), created_at, updated_at,
+  finished_at, terminal
 FROM runs WHERE run_key = ?
 
 -- :name tombstones

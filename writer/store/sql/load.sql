@@ -19,7 +19,8 @@ FROM gaps WHERE run_key = ? ORDER BY producer_no, first_seq
 SELECT dialect, created_at, updated_at, status, create_digest, reserved, workflow,
   definition_digest, source_type, source_ref, source_revision, parent_run, parent_relation, title,
   tags, test_case_status, retention_seconds, effects, input, status_detail, current_node,
-  current_attempt, error, finished_at, terminal, revision, state_revision, state_digest
+  current_attempt, error, finished_at, terminal, revision, state_revision,
+  state_producer, state_seq, state_digest
 FROM runs WHERE run_key = ?
 
 -- :name tombstone

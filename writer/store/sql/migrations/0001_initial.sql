@@ -106,6 +106,8 @@ CREATE TABLE definitions (
   created_at         INTEGER NOT NULL
 ) STRICT;
 
+-- `state_producer` and `state_seq`: the command that sent the state just as it is, on which a patch
+-- may build; both 0 where none did.
 CREATE TABLE runs (
   run_key            INTEGER PRIMARY KEY,
   run_id             TEXT    NOT NULL UNIQUE,
@@ -132,6 +134,8 @@ CREATE TABLE runs (
   create_digest      BLOB    NOT NULL,
   revision           INTEGER NOT NULL CHECK (revision >= 1),
   state_revision     INTEGER NOT NULL CHECK (state_revision BETWEEN 1 AND revision),
+  state_producer     INTEGER NOT NULL,
+  state_seq          INTEGER NOT NULL,
   state_digest       BLOB    NOT NULL CHECK (length(state_digest) = 32),
   created_at         INTEGER NOT NULL,
   updated_at         INTEGER NOT NULL,
