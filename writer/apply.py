@@ -80,7 +80,7 @@ class Settled(NamedTuple):
 
 def arrival_ms(message_id: str) -> int:
     """The milliseconds of a message id: the only time that decisions know."""
-    return min(int(message_id.partition("-")[0]), ARRIVAL_MS_MAX)
+    return min(order_of(message_id)[0], ARRIVAL_MS_MAX)
 
 
 def order_of(message_id: str) -> tuple[int, int]:
@@ -285,7 +285,9 @@ class Applier:
         records: list[Record],
         now: int,
     ) -> list[Settled]:
-        decoded = [self._decode(message) for message in messages]
+        decoded = [decode(message.run, message.id, message.fields) for message in messages]
+        if partition_of(run.run_id, self.partitions) != self.partition:
+            decoded = [_misplaced(each) for each in decoded]
         wanted = Wanted()
         for each in decoded:
             want(run, each, wanted)
@@ -293,9 +295,11 @@ class Applier:
         settled: list[Settled] = []
         rows = len(batch.rows)
         for message, each in zip(messages, decoded, strict=True):
-            if _passed(run, message):
+            order = order_of(message.id)
+            if _is_passed(run, message, order):
                 continue
-            outcome = decide(run, each, arrival_ms(message.id), facts, self.dialects)
+            arrival = min(order[0], ARRIVAL_MS_MAX)
+            outcome = decide(run, each, arrival, facts, self.dialects)
             settled.append(Settled(message, each, outcome))
             if isinstance(outcome, Held):
                 batch.quarantines.append(_quarantine_row(run, message, outcome, now))
@@ -312,17 +316,6 @@ class Applier:
                     ]
                 batch.rows.extend(outcome.rows)
         return settled
-
-    def _decode(self, message: Message) -> Decoded:
-        decoded = decode(message.run, message.id, message.fields)
-        if (
-            decoded.reason is not Reason.RUN_ID_INVALID
-            and partition_of(message.run, self.partitions) != self.partition
-        ):
-            return decoded._replace(
-                command=None, newer_version=None, reason=Reason.PARTITION_WRONG, detail=""
-            )
-        return decoded
 
 
 def _is_unexpected(error: BaseException) -> bool:
@@ -352,14 +345,23 @@ def _carry_out(run: Run, request: Request, waiting: Quarantine | None) -> str:
     return "no such act"
 
 
-def _passed(run: Run, message: Message) -> bool:
+def _misplaced(decoded: Decoded) -> Decoded:
+    """What a message is in a partition that its run does not belong to."""
+    if decoded.reason is Reason.RUN_ID_INVALID:
+        return decoded
+    return decoded._replace(
+        command=None, newer_version=None, reason=Reason.PARTITION_WRONG, detail=""
+    )
+
+
+def _is_passed(run: Run, message: Message, order: tuple[int, int]) -> bool:
     """Whether the message lies at or before the cursor. A later incarnation begins anew."""
     cursor = run.cursor
     if message.incarnation is not None and message.incarnation != cursor.incarnation:
         if message.incarnation < cursor.incarnation:
             return True
         begin_incarnation(run, message.incarnation)
-    return order_of(message.id) <= order_of(cursor.message_id)
+    return order <= order_of(cursor.message_id)
 
 
 def _quarantine_row(run: Run, message: Message, held: Held, now: int) -> QuarantineRow:

@@ -7,9 +7,10 @@ field is refused. `docs/wire-contract.md` explains each kind in words.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, with_config
+from typing_extensions import TypedDict
 
 from producers.contract import limits
 
@@ -69,20 +70,20 @@ class Parent(Model):
     relation: Id = "child"
 
 
-class SessionEvent(BaseModel):
+# A typed dictionary takes two thirds of the time of a model, and there are many of these.
+@with_config(ConfigDict(strict=True, extra="allow"))
+class SessionEvent(TypedDict):
     """One temporal event of a session. A document: fields beyond these are kept as they came."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
 
     seq: Counter
     at: Id
     type: Id
     payload: Document
-    nodeId: Id | None = None
-    attemptId: Id | None = None
-    turnId: Id | None = None
-    messageId: Id | None = None
-    toolCallId: Id | None = None
+    nodeId: NotRequired[Id | None]
+    attemptId: NotRequired[Id | None]
+    turnId: NotRequired[Id | None]
+    messageId: NotRequired[Id | None]
+    toolCallId: NotRequired[Id | None]
 
 
 class Failure(BaseModel):

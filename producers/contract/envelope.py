@@ -183,32 +183,39 @@ def decode(run: str, message_id: str, sealed: Fields) -> Decoded:
     seq = _sequence(sealed.get(b"seq", b""))
     kind_bytes = sealed.get(b"kind", b"")
     kind = kind_bytes.decode(errors="replace")[:100] or None
-    body_text = sealed.get(b"body", b"")
-    known = Decoded(run, message_id, b"", producer, seq, kind, reply=_reply(sealed))
-    body: Any = None
+    text = sealed.get(b"body", b"")
+    body = command = auth = trace = reason = newer = None
+    detail = ""
     try:
         newer = _check_envelope(run, sealed, producer, seq)
-        if newer is not None:
-            return known._replace(body_hash=_hash(kind_bytes, body_text), newer_version=newer)
-        body = parse_json(body_text)
-        command = _check_body(kind or "", body, len(body_text))
-        auth = _authority(sealed)
-        _text_field(sealed, b"reply", _REPLY_CHARS_MAX)
-        trace = _text_field(sealed, b"trace", _TRACE_CHARS_MAX)
+        if newer is None:
+            body = parse_json(text)
+            command = _check_body(kind or "", body, len(text))
+            auth = _authority(sealed)
+            _text_field(sealed, b"reply", _REPLY_CHARS_MAX)
+            trace = _text_field(sealed, b"trace", _TRACE_CHARS_MAX)
     except JsonRefused as refused:
         reason, detail = refused.reason, "body"
     except _Refused as refused_:
         reason, detail = refused_.reason, refused_.detail
-    else:
-        return known._replace(
-            body_hash=_hash(kind_bytes, sorted_json(body)),
-            command=command,
-            body=body,
-            auth=auth,
-            trace=trace,
-        )
-    text = body_text if body is None else sorted_json(body)
-    return known._replace(body_hash=_hash(kind_bytes, text), reason=reason, detail=detail)
+    if reason is not None:
+        command = auth = trace = None
+    return Decoded(
+        run,
+        message_id,
+        _hash(kind_bytes, text if body is None else sorted_json(body)),
+        producer,
+        seq,
+        kind,
+        command,
+        None if reason is not None else body,
+        auth,
+        _reply(sealed),
+        trace,
+        reason,
+        detail,
+        newer,
+    )
 
 
 def _hash(kind: bytes, body: bytes) -> bytes:

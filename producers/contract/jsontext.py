@@ -55,7 +55,7 @@ def parse_json(text: bytes) -> Any:
 def depth(value: Any) -> int:
     """How many containers deep a value nests: 0 for a scalar, 1 for `{}`."""
     levels = 0
-    level = [value] if isinstance(value, dict | list) else []
+    level = [value] if isinstance(value, (dict, list)) else []
     while level:
         levels += 1
         # One expression, and no union of types: half of what a save of 200 KB would cost else.

@@ -55,8 +55,22 @@ def _frames(data: bytes) -> Iterator[tuple[int, list[dict[str, Any]]]]:
         if end > len(data):
             return
         payload = zstandard.ZstdDecompressor().decompress(data[at + HEAD_BYTES : end])
-        yield end, [json.loads(line) for line in payload.splitlines()]
+        yield end, list(_lines(payload))
         at = end
+
+
+def _lines(payload: bytes) -> Iterator[dict[str, Any]]:
+    while payload:
+        line, _, payload = payload.partition(b"\n")
+        value = json.loads(line)
+        fields = {}
+        for name, size in value.get("fields", ()):
+            fields[name] = payload[:size].decode()
+            payload = payload[size:]
+        if "fields" in value:
+            value["fields"] = fields
+            payload = payload[1:]
+        yield value
 
 
 def newest_segment(folder: Path, epoch: int) -> tuple[Path, int] | None:

@@ -126,11 +126,13 @@ def parse_until(text: str) -> tuple[int, int]:
 
 def _rebuild(settings: WriterSettings, into: Path, until: Until, url: str | None) -> dict[str, Any]:
     from writer.clock import now_ms
+    from writer.collector import look_rarely
     from writer.replay import Bounds, archive_bytes, archived_partitions, rebuilding
     from writer.store.partition import stored_partitions
     from writer.streams.archive import START, archive_folder, segments
     from writer.streams.reach import reaches_back_to
 
+    look_rarely()
     data = settings.data
     partitions = archived_partitions(data) or stored_partitions(data)
     if partitions is None or (url is None and archived_partitions(data) is None):

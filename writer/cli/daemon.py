@@ -189,8 +189,10 @@ class Service:
 
     def _write(self, url: str) -> str:
         """Run a daemon on this server; returns the URL of the next one, "" to end."""
+        from writer.collector import look_rarely
         from writer.daemon import Daemon
 
+        look_rarely()
         writing = Daemon(
             self._settings,
             url,

@@ -6,6 +6,7 @@ and each decision adds what it stores, so that later messages of the batch see i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple
@@ -59,7 +60,8 @@ class Facts:
     events: dict[tuple[int, int], bytes] = field(default_factory=dict)
     bases: dict[int, Node] = field(default_factory=dict)
     updates: dict[UpdateKey, int] = field(default_factory=dict)
-    new_events: dict[tuple[int, int], object] = field(default_factory=dict)
+    new_events: list[tuple[int, int, Sequence[object]]] = field(default_factory=list)
+    """Session events that were appended since: segment, `seq` of the first, and the events."""
 
     def forget(self) -> None:
         """Know nothing any more: all that it was found in is deleted with the run."""
@@ -70,14 +72,15 @@ class Facts:
             self.events,
             self.bases,
             self.updates,
-            self.new_events,
         ):
             known.clear()
+        self.new_events.clear()
 
     def event_hash(self, segment: int, seq: int) -> bytes | None:
         """Hash of a session event that is stored, or was appended earlier in this batch."""
-        if (segment, seq) in self.new_events:
-            return document_hash(self.new_events[segment, seq])
+        for known, first, events in self.new_events:
+            if known == segment and first <= seq < first + len(events):
+                return document_hash(events[seq - first])
         return self.events.get((segment, seq))
 
 
@@ -113,10 +116,9 @@ def want(run: Run, message: Decoded, wanted: Wanted) -> None:
         case AppendEvents():
             segment = run.segments.get(command.capture_key or "")
             if segment is not None:
+                known = segment.event_count
                 wanted.events.update(
-                    (segment.no, event.seq)
-                    for event in command.events
-                    if event.seq <= segment.event_count
+                    [(segment.no, e["seq"]) for e in command.events if e["seq"] <= known]
                 )
         case Snapshot(on_conflict="merge", expected_revision=int(revision)):
             if run.head is not None and revision <= run.head.revision:

@@ -192,7 +192,7 @@ def size(node: Node) -> Size:
 
 
 def _fresh(value: Any) -> Node:
-    if not isinstance(value, dict | list):
+    if not isinstance(value, (dict, list)):
         return Leaf(dumps(value, option=OPT_SORT_KEYS))
     # Without the estimate, each level of a large document would be encoded whole for its size.
     if _room(value, SPLIT_BYTES) >= 0:
@@ -208,7 +208,7 @@ def _room(value: Any, room: int) -> int:
     """What is left at best of so many bytes after a value; once negative, it looks no further."""
     if isinstance(value, str):
         return room - len(value) - 2
-    if not isinstance(value, dict | list):
+    if not isinstance(value, (dict, list)):
         return room - 1
     room -= len(value) + 1
     for item in chain(value, value.values()) if isinstance(value, dict) else value:

@@ -44,7 +44,7 @@ def _refer(
     for key, member in members.items():
         left[key] = member
         # A key that a path would have to quote is left alone, with all beneath it.
-        if not isinstance(member, dict | list | str) or not key.isprintable() or not _plain(key):
+        if not isinstance(member, (dict, list, str)) or not key.isprintable() or not _plain(key):
             continue
         pointer = pointers.get(sorted_json(member).decode())
         if pointer is not None:

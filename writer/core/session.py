@@ -90,27 +90,30 @@ def append_events(context: Context, command: AppendEvents) -> Applied | Duplicat
     segment = segment_of(run, command)
     first = segment.event_count + 1
     fresh: list[object] = []
-    for event, record in zip(command.events, context.body["events"], strict=True):
-        place = event.seq - first
+    for record in context.body["events"]:
+        place = record["seq"] - first
         if place > len(fresh):
             expected = first + len(fresh)
-            raise Refusal(Reason.EVENT_SEQ_GAP, f"expected seq {expected}, got {event.seq}")
+            raise Refusal(Reason.EVENT_SEQ_GAP, f"expected seq {expected}, got {record['seq']}")
         if place == len(fresh):
             fresh.append(record)
             continue
         known = (
-            facts.event_hash(segment.no, event.seq) if place < 0 else document_hash(fresh[place])
+            facts.event_hash(segment.no, record["seq"])
+            if place < 0
+            else document_hash(fresh[place])
         )
         if known != document_hash(record):
-            raise Refusal(Reason.EVENT_CONFLICT, f"seq {event.seq}")
+            raise Refusal(Reason.EVENT_CONFLICT, f"seq {record['seq']}")
     if not fresh:
         return Duplicate()
     _check_recording(segment)
-    for seq, record in enumerate(fresh, first):
-        context.rows.append(
-            SessionEventRow(run.run_key, segment.no, seq, text(record), context.arrival)
-        )
-        facts.new_events[segment.no, seq] = record
+    key, no, arrival = run.run_key, segment.no, context.arrival
+    context.rows += [
+        SessionEventRow(key, no, seq, text(record), arrival)
+        for seq, record in enumerate(fresh, first)
+    ]
+    facts.new_events.append((no, first, fresh))
     segment.event_count += len(fresh)
     return context.revise_segment(
         segment,

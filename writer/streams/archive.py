@@ -2,9 +2,10 @@
 
 A partition's archive is a folder of segments, read in the order of their names. A segment is a
 sequence of zstd frames; the first holds what the segment is, each later one a batch: one JSON
-object a line. A batch's frame is synced before its COMMIT, so what is settled is archived. The
-reverse does not hold: a batch whose commit failed stands here too, and again when it was applied
-after all. Readers take each (run, incarnation, id) once.
+object a line, and behind a message's line the values of its fields, byte for byte. A batch's frame
+is synced before its COMMIT, so what is settled is archived. The reverse does not hold: a batch
+whose commit failed stands here too, and again when it was applied after all. Readers take each
+(run, incarnation, id) once.
 
 Each epoch writes segments of its own, so a writer that lost its partition can not spoil its
 successor's. A segment's first frame says up to where its epoch has read the earlier ones: what
@@ -24,13 +25,12 @@ from typing import Any, NamedTuple
 import orjson
 import zstandard
 
-from producers.contract.envelope import fields_of, fields_text
 from writer.errors import FileCorrupt, StoreUnavailable
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 HEAD_BYTES_MAX = 64 * 1024
 """More than the first frame of a segment has."""
-LEVEL = 3
+LEVEL = 1
 _HEADER = struct.Struct("<IIQ")
 _MAGIC = 0x184D2A50
 """A skippable zstd frame before each frame tells its length: segments stay readable by `zstd
@@ -133,16 +133,8 @@ class Archive:
         nothing of it will be read.
         """
         lines = [orjson.dumps({"act": act._asdict()}) for act in acts]
-        lines += [
-            b'{"run":%b,"inc":%d,"id":"%b","fields":%b}'
-            % (
-                orjson.dumps(record.run),
-                record.incarnation,
-                record.id.encode(),
-                fields_text(record.fields).encode(),
-            )
-            for record in records
-        ]
+        for record in records:
+            lines += (orjson.dumps(_head(record)), b"".join(record.fields.values()))
         with self._guarded():
             if self._handle is not None and self._size >= self._bytes_max:
                 self._seal()
@@ -239,15 +231,35 @@ def read_archive(
                 break
             records: list[Record] = []
             acts: list[Act] = []
-            for line in payload.split(b"\n") if payload else ():
-                value = orjson.loads(line)
+            for value, fields in _values(payload):
                 if "act" in value:
                     acts.append(Act(**value["act"]))
                 elif "run" in value:
-                    fields = fields_of(value["fields"])
                     records.append(Record(value["run"], value["inc"], value["id"], fields))
             if records or acts:
                 yield records, acts, Position(segment.epoch, segment.number, end)
+
+
+def _head(record: Record) -> dict[str, Any]:
+    """What stands in front of a message's fields: names, read as Latin-1, and sizes in bytes."""
+    sizes = [(name.decode("latin-1"), len(value)) for name, value in record.fields.items()]
+    return {"run": record.run, "inc": record.incarnation, "id": record.id, "fields": sizes}
+
+
+def _values(payload: bytes) -> Iterator[tuple[dict[str, Any], dict[bytes, bytes]]]:
+    """The lines of a frame, each with the fields that follow it, if it says so."""
+    place = 0
+    while place < len(payload):
+        end = payload.find(b"\n", place)
+        end = end if end >= 0 else len(payload)
+        value = orjson.loads(payload[place:end])
+        place = end + 1
+        fields = {}
+        for name, size in value.get("fields", ()):
+            fields[name.encode("latin-1")] = payload[place : place + size]
+            place += size
+        yield value, fields
+        place += "fields" in value
 
 
 def _ends(found: Sequence[Segment]) -> dict[int, Position | None]:
