@@ -191,6 +191,29 @@ captures = optional(
 ) | st.sampled_from(endings)
 
 
+def patches(draft: st.SearchStrategy[Body]) -> st.SearchStrategy[Body]:
+    """Edits, of which some fit: most states have few members, and steps more often than not."""
+    names = st.sampled_from(["a", "b", "more", "status"])
+    paths = names.map(lambda name: [name]) | st.sampled_from([["steps", 0, "outcome"], ["a", "n"]])
+    splices = optional(
+        {},
+        path=st.just(["steps"]),
+        length=st.integers(0, 2),
+        start=st.integers(0, 1),
+        delete=st.integers(0, 1),
+        items=st.lists(documents, max_size=2),
+    )
+    return optional(
+        {
+            "event": draft,
+            "remove": st.lists(paths, max_size=1),
+            "set": st.lists(optional({}, path=paths, value=statuses | documents), max_size=2),
+            "splice": st.lists(splices, max_size=1),
+        },
+        base=st.integers(1, 6),
+    )
+
+
 @st.composite
 def session_events(draw: st.DrawFn) -> list[Body]:
     """A batch: mostly one that goes on, so mostly small sequences in a row."""
@@ -234,6 +257,7 @@ def bodies(kind: str, run: str) -> st.SearchStrategy[Body]:
             },
             state=state,
         ),
+        "run.patch": patches(draft),
         "run.update": optional(
             {"attempt_id": ids, "node_id": nodes},
             type=st.sampled_from(["note", "note", "progress"]),
@@ -287,7 +311,7 @@ def effect_ids(run: str) -> list[str]:
 
 
 KINDS = (
-    *["run.snapshot"] * 4,
+    *["run.snapshot", "run.patch"] * 4,
     *["run.update"] * 4,
     *["session.entry", "session.events", "lease.claim", "session.bind"] * 2,
     *["run.create", "run.resume", "run.reset", "run.interrupt", "run.annotate"],
