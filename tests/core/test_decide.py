@@ -446,3 +446,10 @@ class TestSnapshot:
         carried = base_state(RUN) | {"steps": steps, "carriedStepCount": 2}
         world.must(RUN, "run.snapshot", {"state": carried})
         assert list(world.run(RUN).attempts) == ["a2"]
+
+
+def test_an_event_keeps_the_span_that_its_message_names(stored: StoredWorld) -> None:
+    span = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    stored.must(RUN, "run.create", {}, raw={b"trace": span.encode()})
+    stored.must(RUN, "run.snapshot", {"state": {}})
+    assert [event["trace_parent"] for event in stored.reader.trace(RUN)] == [span, None]

@@ -113,7 +113,7 @@ def test_the_trace_is_read_page_by_page(filling: Filling, reader: StateReader) -
     assert [row["revision"] for row in whole] == list(range(1, 10))
     assert " ".join(whole[0]) == (
         "run_id revision type scope node_id attempt_id payload recorded_at message_id producer "
-        "producer_seq lease_generation event_seq"
+        "producer_seq lease_generation trace_parent event_seq"
     )
     assert list(whole[3]["payload"]) == ["updateId", "type", "key", "data"]
     assert whole[8]["payload"] is None

@@ -16,7 +16,7 @@ COLUMNS = {
     "source_revision retention_seconds created_at updated_at finished_at lease_owner_type "
     "lease_owner_id lease_expires_at attempts entries session_events terminal",
     "v_trace": "run_id revision type scope node_id attempt_id payload recorded_at message_id "
-    "producer producer_seq lease_generation event_seq",
+    "producer producer_seq lease_generation trace_parent event_seq",
     "v_attempts": "run_id attempt_id node_id number node_type status outcome step started_at "
     "finished_at revision batch_id child_run",
     "v_work_items": "run_id kind position node_id attempt_id batch_id port items queue enqueued_at "

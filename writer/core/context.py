@@ -112,6 +112,7 @@ class Context:
                 message.body_hash,
                 run.lease.generation if run.lease is not None else 0,
                 state_digest,
+                message.trace,
                 self.arrival,
             )
         )

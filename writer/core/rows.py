@@ -30,6 +30,7 @@ class EventRow(NamedTuple):
     body_hash: bytes
     lease_generation: int
     state_digest: bytes | None
+    trace_parent: str | None
     recorded_at: int
 
 

@@ -13,8 +13,9 @@ ON CONFLICT DO NOTHING
 
 -- :name insert_event
 INSERT INTO events (run_key, segment, revision, type, scope, node_id, attempt_id, payload, refs,
-  message_id, producer_no, producer_seq, body_hash, lease_generation, state_digest, recorded_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  message_id, producer_no, producer_seq, body_hash, lease_generation, state_digest,
+  trace_parent, recorded_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- :name insert_part
 INSERT INTO state_parts (run_key, revision, pointer, shape, value) VALUES (?, ?, ?, ?, ?)

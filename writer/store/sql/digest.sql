@@ -34,7 +34,8 @@ ORDER BY pointer, revision
 
 -- :name events
 SELECT segment, revision, type, scope, node_id, attempt_id, payload, refs, message_id, producer_no,
-  producer_seq, hex(body_hash), lease_generation, hex(state_digest), recorded_at
+  producer_seq, hex(body_hash), lease_generation, hex(state_digest), trace_parent,
+  recorded_at
 FROM events WHERE run_key = ? ORDER BY segment, revision
 
 -- :name updates

@@ -192,7 +192,8 @@ FROM runs r LEFT JOIN definitions d USING (definition_digest) WHERE r.run_key = 
 
 -- :name export_events
 SELECT e.revision, e.type, e.scope, e.node_id, e.attempt_id, e.payload, e.recorded_at,
-  e.message_id, p.producer, e.producer_seq, e.lease_generation, e.event_seq
+  e.message_id, p.producer, e.producer_seq, e.lease_generation, e.trace_parent,
+  e.event_seq
 FROM events e
 LEFT JOIN producers p ON p.run_key = e.run_key AND p.producer_no = e.producer_no
 WHERE e.run_key = :run_key AND e.segment = :segment AND e.revision > :after

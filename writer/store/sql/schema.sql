@@ -184,6 +184,7 @@ CREATE TABLE leases (
 -- A message makes at most one event, and revisions have no hole: both are keys.
 -- `refs`: a JSON array of [path in the payload, pointer of a state part]. The payload has null at the
 -- path; what belongs there is the part of that pointer and this revision. `v_trace` puts it back.
+-- `trace_parent`: the host's span (W3C traceparent), if its message named one.
 CREATE TABLE events (
   event_seq         INTEGER PRIMARY KEY AUTOINCREMENT,
   run_key           INTEGER NOT NULL,
@@ -201,6 +202,7 @@ CREATE TABLE events (
   body_hash         BLOB    NOT NULL,
   lease_generation  INTEGER NOT NULL,
   state_digest      BLOB,
+  trace_parent      TEXT,
   recorded_at       INTEGER NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX events_revision ON events (run_key, segment, revision);

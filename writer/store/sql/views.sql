@@ -73,6 +73,7 @@ SELECT
   p.producer,
   e.producer_seq,
   e.lease_generation,
+  e.trace_parent,
   e.event_seq
 FROM events e
 JOIN cursors c ON c.run_key = e.run_key
