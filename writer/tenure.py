@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from producers.contract.keys import Keys
 from writer.apply import Aggregates, Applier
 from writer.clock import SYSTEM, Clock
 from writer.core.decide import RULES_VERSION
-from writer.errors import FileBehind
+from writer.errors import FileBehind, WriterError
 from writer.loop import Log, PartitionLoop
 from writer.replay import catch_up
 from writer.settings import WriterSettings
@@ -70,15 +71,29 @@ class Tenure:
         self._writer = writer or writer_id(secrets.token_hex(8))
         self._keys = Keys(settings.prefix)
         self._client = outside.connect()
+        self._ownership = Ownership(
+            self._client,
+            self._keys,
+            partition,
+            self._writer,
+            settings.lease_ttl_ms,
+            outside.clock,
+        )
+        self._loop: PartitionLoop | None = None
         self.file: PartitionFile | None = None
         self.archive: Archive | None = None
 
     def __enter__(self) -> PartitionLoop:
         try:
             return self._take()
-        except BaseException:
-            self._close()
+        except WriterError:
+            # Another host need not wait for the lease to run out.
+            with suppress(WriterError):
+                self._ownership.release()
             raise
+        finally:
+            if self._loop is None:
+                self._close()
 
     def __exit__(self, *_: object) -> None:
         self._close()
@@ -93,8 +108,7 @@ class Tenure:
     def _take(self) -> PartitionLoop:
         settings, clock, hook = self._settings, self._outside.clock, self._outside.hook
         client, keys, partition = self._client, self._keys, self._partition
-        writer = self._writer
-        ownership = Ownership(client, keys, partition, writer, settings.lease_ttl_ms, clock)
+        ownership = self._ownership
         ownership.acquire()
         self.file = PartitionFile.open(
             partition_path(settings.data, partition),
@@ -105,7 +119,7 @@ class Tenure:
             synchronous=settings.synchronous,
             busy_ms=self._outside.busy_ms,
         )
-        settler = Settler(client, keys, partition, writer)
+        settler = Settler(client, keys, partition, self._writer)
         applier = Applier(
             self.file,
             partition,
@@ -142,6 +156,7 @@ class Tenure:
             clock=clock,
         )
         loop.begin()
+        self._loop = loop
         return loop
 
     def _take_file(

@@ -449,7 +449,7 @@ class TestSnapshot:
 
 
 def test_an_event_keeps_the_span_that_its_message_names(stored: StoredWorld) -> None:
-    span = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    span = f"00-{1:032x}-{2:016x}-01"
     stored.must(RUN, "run.create", {}, raw={b"trace": span.encode()})
     stored.must(RUN, "run.snapshot", {"state": {}})
     assert [event["trace_parent"] for event in stored.reader.trace(RUN)] == [span, None]
