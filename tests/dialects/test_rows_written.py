@@ -1,5 +1,6 @@
 """A save writes rows in proportion to what it changed, whatever the document holds beside it."""
 
+# ruff: noqa: N802 - a case is named after its mark
 from __future__ import annotations
 
 from collections import Counter
@@ -83,7 +84,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     world.close()
 
 
-def test_a_save_that_changes_one_node_writes_rows_of_one_node(engine: Engine) -> None:
+def test_C1_a_save_that_changes_one_node_writes_rows_of_one_node(engine: Engine) -> None:
     written = Written(engine.world)  # type: ignore[arg-type]
     state = engine.load()
     written.take()
@@ -100,7 +101,7 @@ def test_a_save_that_changes_one_node_writes_rows_of_one_node(engine: Engine) ->
     assert sum(rows.values()) <= 12
 
 
-def test_a_save_that_takes_from_the_queue_and_calls_writes_rows_of_that(engine: Engine) -> None:
+def test_C1_a_save_that_takes_from_the_queue_and_calls_writes_rows_of_that(engine: Engine) -> None:
     written = Written(engine.world)  # type: ignore[arg-type]
     state = engine.load()
     written.take()
@@ -116,7 +117,7 @@ def test_a_save_that_takes_from_the_queue_and_calls_writes_rows_of_that(engine: 
     assert sum(rows.values()) <= 24
 
 
-def test_a_save_that_changes_nothing_writes_an_event(engine: Engine) -> None:
+def test_C1_a_save_that_changes_nothing_writes_an_event(engine: Engine) -> None:
     written = Written(engine.world)  # type: ignore[arg-type]
     state = engine.load()
     written.take()

@@ -1,5 +1,6 @@
 """Pruning: what is due goes, what something hangs on stays, and nothing is left behind."""
 
+# ruff: noqa: N802 - a case is named after its mark
 from __future__ import annotations
 
 import os
@@ -11,7 +12,7 @@ import pytest
 
 from producers.contract.keys import Keys
 from tests.store.filling import plan_of
-from tests.support.engine import Engine, created, workflow_snapshot
+from tests.support.engine import Engine, attachment, created, workflow_snapshot
 from tests.support.servers import RealServer
 from tests.support.wait import poll
 from tests.support.world import DaemonWorld, FileWorld, Host
@@ -112,7 +113,7 @@ def test_a_suspended_run_parks(world: FileWorld) -> None:
 
 
 @pytest.mark.parametrize("query", ["due_by_own", "due_by_default", "silent", "children", "suite"])
-def test_what_retention_asks_has_an_index(world: FileWorld, query: str) -> None:
+def test_C4_what_retention_asks_has_an_index(world: FileWorld, query: str) -> None:
     text = (retention.QUERIES | engine.QUERIES)[query]
     bindings = {
         "now": 0,
@@ -166,6 +167,20 @@ def test_more_runs_than_one_batch_go_with_all_that_they_leave(running: DaemonWor
     poll(lambda: not any(running.client.xlen(key) for key in keys), 20, "empty streams")
     running.daemon.sweep_soon(0)
     poll(lambda: not running.client.exists(*keys), 20, "no streams")
+
+
+def test_U23_a_prune_asks_for_candidates_and_keys_and_deletes_runs(running: DaemonWorld) -> None:
+    """As a timer does it: without loading a run, the files after the runs that named them."""
+    for name, status in (("due", "completed"), ("at-work", "running")):
+        file = {"json": attachment(f"file-of-{name}", name)}
+        outputs = {"a": {"main": [file]}}
+        running.must(name, "run.create", created(name, status=status, outputsByNode=outputs))
+    found = running.reader.prune_candidates(now_ms(), default_seconds=1)
+    keys = {run["run_id"]: running.reader.binary_storage_keys(run["run_id"]) for run in found}
+    assert keys == {"due": ["file-of-due"]}
+    assert pruner(running).prune(found).deleted == ["due"]
+    assert running.reader.binary_storage_keys("due") == []
+    assert running.reader.binary_storage_keys("at-work") == ["file-of-at-work"]
 
 
 def test_a_run_that_was_taken_up_again_since_is_left_alone(running: DaemonWorld) -> None:

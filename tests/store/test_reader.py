@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from tests.store.filling import START_MS, Filling, auth, claim, pi_run, pi_state
+from tests.support.engine import call, created, items, new_run, node, pending, workflow_snapshot
 from writer.dialects.instant import iso
 from writer.errors import FileCorrupt, Usage
 from writer.store.reader import StateReader
@@ -328,6 +329,8 @@ def test_an_export_holds_all_of_a_run_in_order(filling: Filling, reader: StateRe
         "update",
         "attempt",
         "effect",
+        "lease",
+        "producer",
         "segment",
         "entry",
         "session_event",
@@ -352,3 +355,36 @@ def test_an_export_holds_all_of_a_run_in_order(filling: Filling, reader: StateRe
     assert "token" not in repr(lines)
     assert all(orjson.dumps(line) for line in lines)
     assert list(reader.export_run("run-2")) == []
+
+
+def test_an_export_holds_what_a_workflow_engine_saved(filling: Filling, reader: StateReader) -> None:
+    large = {"main": items("x" * 2_000)}
+    state = {
+        "queue": [{"nodeId": "b", "input": items(1)}],
+        "pending": pending("run-1", "a", "act-1"),
+        "suspension": [{"taskId": "t"}],
+        "nodeSnapshotsByNodeId": {"a": node("run-1", "a", "act-1", outputs=large)},
+        "connectionInvocations": [call("run-1", "i")],
+    }
+    filling.apply("run-1", "run.create", created("run-1", workflowSnapshot=workflow_snapshot()))
+    event = {"type": "node_done", "scope": "node", "payload": {"outputs": large}}
+    latest = new_run("run-1", workflowSnapshot=workflow_snapshot(5), **state)
+    filling.apply("run-1", "run.snapshot", {"state": latest, "event": event})
+    filling.send("run-1", "run.annotate", {"title": "late"}, seq=7)
+
+    by_kind: dict[str, list[Any]] = {}
+    for line in reader.export_run("run-1"):
+        by_kind.setdefault(line["type"], []).append(line[line["type"]])
+    assert by_kind["state"] == [{"revision": 3, "document": reader.load("run-1")}]
+    assert [each["invocation_id"] for each in by_kind["invocation"]] == ["i"]
+    assert [(each["kind"], each["node_id"]) for each in by_kind["work_item"]] == [
+        ("claimed", "a"),
+        ("queued", "b"),
+    ]
+    assert [each["task_id"] for each in by_kind["suspension"]] == ["t"]
+    # An event that refers to the state has its payload whole, for earlier states are not here.
+    assert by_kind["event"][1]["payload"] == {"outputs": large}
+    assert by_kind["run"][0]["definition"] == workflow_snapshot(5)
+    assert [each["definition"] for each in by_kind["definition"]] == [workflow_snapshot()]
+    (producer,) = by_kind["producer"]
+    assert (producer["last_seq"], producer["gaps"]) == (7, [[3, 6]])

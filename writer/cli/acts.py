@@ -162,6 +162,9 @@ def delete(  # noqa: PLR0913 - each is an option
     settings = settings_of(data, redis)
     found = _find(settings, run)
     auth = authority(owner_type, owner_id, token_env)
+    if found.get("deleted"):
+        _tell({"run": run, "kind": "run.delete"}, {"outcome": "duplicate"}, as_json)
+        return
     if not yes:
         _confirm(run, found)
     _act(settings, run, "run.delete", _reason(reason), auth, as_json)

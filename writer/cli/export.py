@@ -41,7 +41,8 @@ def export(
     """Export one run whole, as newline-delimited JSON.
 
     Each line is {"type": T, T: {...}}; T is run, event, state, update, attempt,
-    effect, segment, entry, session_event or rejection. --json changes nothing.
+    invocation, work_item, suspension, effect, lease, producer, definition, segment,
+    entry, session_event or rejection. --json changes nothing.
     """
     settings = settings_of(data, redis)
     with reading(settings) as reader:

@@ -315,7 +315,7 @@ def _sections(
             for each in run["segments"]
         ]
         columns = ("session", "capture key", "status", "entries", "events")
-        yield f"sessions ({len(rows)})", _cut(columns, rows, right=("entries", "events"))
+        yield f"sessions ({len(rows)})", _cut(columns, rows, ("entries", "events"))
     if run.get("effects"):
         rows = [
             (each["effect_id"], each["kind"], each["occurrence"], each["status"])
@@ -335,13 +335,21 @@ def _engine_sections(run: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         rows = [tuple(each[column] for column in columns) for each in run.get(name) or ()]
         if rows:
             shown = tuple(column.removesuffix("_id").replace("_", " ") for column in columns)
-            yield f"{title} ({len(rows)})", _cut(shown, rows, right=("items", "item index"))
+            right = ("items", "item index")
+            yield f"{title} ({len(rows)})", _cut(shown, rows, right, first=name == "work_items")
 
 
-def _cut(columns: tuple[str, ...], rows: list[Any], *, right: tuple[str, ...] = ()) -> Any:
-    """The last rows of a long list; all of them are in --json."""
-    shown = rows[-SIDE_ROWS:]
-    if len(rows) > len(shown):
-        more = f"… {len(rows) - len(shown):,} before these"
-        shown = [(more, *[""] * (len(columns) - 1)), *shown]
+def _cut(
+    columns: tuple[str, ...],
+    rows: list[Any],
+    right: tuple[str, ...] = (),
+    *,
+    first: bool = False,
+) -> Any:
+    """The last rows of a long list, or its first ones; all of them are in --json."""
+    left = len(rows) - SIDE_ROWS
+    shown = rows[:SIDE_ROWS] if first else rows[-SIDE_ROWS:]
+    if left > 0:
+        more = (f"… {left:,} {'behind' if first else 'before'} these", *[""] * (len(columns) - 1))
+        shown = [*shown, more] if first else [more, *shown]
     return output.table(columns, shown, right=right)

@@ -152,9 +152,11 @@ class Context:
             head.current_attempt,
             head.error,
             head.finished_at,
+            workflow,
         ) = projection
         head.terminal = head.status in self.dialect.terminal
         head.title = title if title is not None else head.title
+        head.workflow = workflow if workflow is not None else head.workflow
         # What has left the queue by itself was taken: nobody may adopt it any more.
         head.reserved = head.reserved and head.status == "queued"
         if head.status != before:

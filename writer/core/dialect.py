@@ -15,7 +15,10 @@ Document = Mapping[str, Any]
 
 
 class Projection(NamedTuple):
-    """The columns of a run's head that its state document determines. `finished_at` in ms."""
+    """The columns of a run's head that its state document determines. `finished_at` in ms.
+
+    `title` and `workflow` None: as they were.
+    """
 
     status: str
     title: str | None
@@ -24,6 +27,7 @@ class Projection(NamedTuple):
     current_attempt: str | None
     error: str | None
     finished_at: int | None
+    workflow: str | None = None
 
 
 class Rows(NamedTuple):

@@ -72,8 +72,7 @@ class Codemation(Generic):
             state[SNAPSHOT] = command.definition
         elif command.definition is None and named_in(state.get(SNAPSHOT)) is not None:
             filled["definition"] = state[SNAPSHOT]
-        if command.workflow is None:
-            filled["workflow"] = short_text(given.get("workflowId"), TITLE_CHARS_MAX)
+        filled["workflow"] = _workflow_of(given) or command.workflow
         if command.title is None:
             name = text_in(state.get(SNAPSHOT), "name")
             filled["title"] = short_text(name, TITLE_CHARS_MAX)
@@ -144,6 +143,7 @@ class Codemation(Generic):
             current_attempt=short_text(text_in(pending, "activationId"), TITLE_CHARS_MAX),
             error=_error_of(state) if status == "failed" else None,
             finished_at=finished_at,
+            workflow=_workflow_of(state),
         )
 
     def attempts(
@@ -196,6 +196,10 @@ def _folded(calls: list[Any], run_id: str) -> list[Any]:
             places[name] = len(left)
         left.append(record)
     return left
+
+
+def _workflow_of(state: Document) -> str | None:
+    return short_text(state.get("workflowId"), TITLE_CHARS_MAX)
 
 
 def _parent_of(state: Document) -> Parent | None:

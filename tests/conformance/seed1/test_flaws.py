@@ -6,11 +6,13 @@ Where an X shows an F, the test has both marks.
 # ruff: noqa: N802 - a case is named after its mark
 from __future__ import annotations
 
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
 
+from producers.contract.envelope import seal
 from tests.support.engine import (
     WORKFLOW,
     Document,
@@ -23,7 +25,9 @@ from tests.support.engine import (
     pending,
     workflow_snapshot,
 )
-from tests.support.world import DUPLICATE, START_MS, StoredWorld
+from tests.support.world import DUPLICATE, START_MS, FileWorld, StoredWorld
+from writer.apply import Message
+from writer.clock import iso
 from writer.store.reader import StateReader
 
 RUN = "run-1"
@@ -307,7 +311,9 @@ def test_X18_F17_a_halted_run_has_an_end_and_is_pruned(stored: StoredWorld) -> N
     assert (run["terminal"], run["status_detail"]) == (1, "hitl-timeout")
     assert run["finished_at"] == run["updated_at"]
     (summary,) = stored.reader.run_summaries()
-    assert "finishedAt" in summary
+    detail = stored.reader.run_detail(RUN)
+    assert detail is not None
+    assert summary["finishedAt"] == detail["finishedAt"] == iso(run["finished_at"])
     found = stored.reader.prune_candidates(START_MS + 10**9, default_seconds=1)
     assert [each["run_id"] for each in found] == [RUN]
 
@@ -480,6 +486,67 @@ def test_F16_a_read_is_of_one_moment(stored: StoredWorld) -> None:
     assert torn == []
 
 
+def test_C5_nobody_who_reads_waits_for_a_large_save(tmp_path: Path) -> None:
+    world = FileWorld(tmp_path)
+    engine = Engine(world)
+    engine.create()
+    before = engine.load()
+    nodes = {f"n{number}": node(RUN, f"n{number}", f"a{number}") for number in range(1_000)}
+    sent = world.send(RUN, "run.snapshot", {"state": before | {"nodeSnapshotsByNodeId": nodes}})
+    seen: list[Document] = []
+    world.applier.apply(
+        [Message(RUN, sent.id, seal(sent.fields))],
+        now=START_MS,
+        hook=lambda point: seen.append(engine.load()) if point == "written" else None,
+    )
+    assert seen == [before]
+    assert len(engine.load()["nodeSnapshotsByNodeId"]) == 1_000
+    world.close()
+
+
+def test_C6_a_whole_document_leaves_no_column_empty(engine: Engine) -> None:
+    engine.create()
+    engine.change(
+        queue=[entry("b", toInput="left")],
+        pending=pending(RUN, "a", "act-1", queue="workers"),
+        suspension=[
+            {
+                "taskId": "t",
+                "nodeId": "a",
+                "activationId": "act-1",
+                "itemIndex": 0,
+                "timeoutAt": at(9),
+                "onTimeout": "halt",
+            }
+        ],
+        nodeSnapshotsByNodeId={
+            "a": node(RUN, "a", "act-1", startedAt=at(1), finishedAt=at(2), childRunId="run-2")
+        },
+        connectionInvocations=[
+            call(
+                RUN,
+                "i",
+                statusLabel="reading",
+                subjectName="x",
+                iterationId="it",
+                itemIndex=0,
+                parentInvocationId="j",
+                queuedAt=at(1),
+                startedAt=at(1),
+                finishedAt=at(2),
+            )
+        ],
+    )
+    empty = {
+        (table, name)
+        for table in ("attempts", "work_items", "suspensions", "invocations")
+        for name in engine.world.all(table, RUN)[0]
+        if all(row[name] is None for row in engine.world.all(table, RUN))
+    }
+    # What an attempt came to, and its place among the steps, are of the other dialect.
+    assert empty == {("attempts", "outcome"), ("attempts", "step")}
+
+
 def test_C7_an_event_names_what_changed_and_not_the_state(engine: Engine) -> None:
     engine.create()
     outputs = {"main": items("x" * 5_000)}
@@ -504,6 +571,10 @@ def test_an_activation_that_its_node_leaves_behind_is_not_running_for_ever(
     assert (left["status"], running["status"]) == ("interrupted", "running")
     assert left["inputJson"] == {"in": items(1)}
     assert slots(engine.world)["a"]["latestRunningInstanceId"] == "act-2"
+    engine.change(nodeSnapshotsByNodeId={"a": node(RUN, "a", "act-2")})
+    slot = slots(engine.world)["a"]
+    assert (slot["latestTerminalInstanceId"], slot["runCount"]) == ("act-2", 1)
+    assert "latestRunningInstanceId" not in slot
 
 
 def test_a_state_of_another_shape_is_refused(engine: Engine) -> None:

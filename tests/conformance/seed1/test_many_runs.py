@@ -50,6 +50,17 @@ def test_U11_nothing_of_a_deleted_run_stays_but_its_tombstone(engine: Engine) ->
     assert len(engine.world.events(RUN)) == 1
 
 
+def test_U13_no_id_is_decoded(stored: StoredWorld) -> None:
+    for number, workflow in enumerate(("a/b", "a%2Fb", "100%")):
+        Engine(stored, f"run-{number}").create(workflowId=workflow)
+    listed = [
+        [run["runId"] for run in stored.reader.run_summaries(workflow=name)]
+        for name in ("a/b", "a%2Fb", "100%", "100%25")
+    ]
+    assert listed == [["run-0"], ["run-1"], ["run-2"], []]
+    assert stored.reader.load("run%2D0") is None
+
+
 def test_U17_runs_are_listed_the_newest_first(stored: StoredWorld) -> None:
     for number, workflow in enumerate(["wf-1", "wf-2", "wf-1"]):
         body = created(
@@ -71,6 +82,13 @@ def test_U17_runs_are_listed_the_newest_first(stored: StoredWorld) -> None:
         "finishedAt": at(9),
         "executionOptions": {"mode": "manual"},
     }
+    Engine(stored, "run-1").change(workflowId="wf-1")
+    assert [run["runId"] for run in stored.reader.run_summaries(workflow="wf-1")] == [
+        "run-2",
+        "run-1",
+        "run-0",
+    ]
+    Engine(stored, "run-1").change(workflowId="wf-2")
     of_workflow = stored.reader.run_summaries(workflow="wf-1", limit=1)
     assert [run["runId"] for run in of_workflow] == ["run-2"]
     light = stored.reader.list_runs(workflow="wf-1").runs
@@ -145,6 +163,28 @@ def test_keys_of_earlier_attempts_are_found_too(engine: Engine) -> None:
     shown = [(each["runIndex"], each["outputJson"]) for each in detail["executionInstances"]]
     assert [index for index, _ in shown] == [1, 2]
     assert shown[0][1]["main"][0]["json"]["storageKey"] == "key-1"
+
+
+def test_keys_that_no_state_names_any_more_are_found_too(engine: Engine) -> None:
+    """Their files are the run's all the same, and nobody else will ever ask for them."""
+    engine.create()
+    for key in ("small", "large"):
+        file = attachment(key, filename="n" * 2_000 if key == "large" else "n")
+        engine.change(outputsByNode={"a/b": {"main": [{"json": {}, "binary": {"f": file}}]}})
+    engine.change(nodeSnapshotsByNodeId={"c": node(RUN, "c", "act-1", outputs=attachment("node"))})
+    engine.change(outputsByNode={}, nodeSnapshotsByNodeId={})
+    assert engine.world.reader.binary_storage_keys(RUN) == ["large", "node", "small"]
+
+
+def test_keys_elsewhere_in_a_state_are_not_the_runs(engine: Engine) -> None:
+    engine.create(workflowSnapshot={"id": "wf", "icon": attachment("icon")})
+    engine.change(
+        queue=[{"nodeId": "a", "input": [{"json": attachment("queued")}]}],
+        nodeSnapshotsByNodeId={"a": node(RUN, "a", "act-1", error=attachment("error"))},
+        connectionInvocations=[call(RUN, "i", managedOutput=[attachment("answer")])],
+        pendingResume={"resumeContext": attachment("resume")},
+    )
+    assert engine.world.reader.binary_storage_keys(RUN) == ["answer"]
 
 
 @pytest.mark.parametrize("label", ["first", None])

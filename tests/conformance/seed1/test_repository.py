@@ -5,6 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from producers import InvalidCommand
+from producers.contract.limits import BODY_BYTES_MAX
+from producers.validation import encode_body
 from tests.support.engine import (
     Engine,
     attachment,
@@ -178,6 +183,16 @@ def test_U9_one_definition_for_runs_with_the_same_workflow(stored: StoredWorld) 
     rows = stored.rows("SELECT DISTINCT definition_digest FROM runs")
     assert rows == [{"definition_digest": row["definition_digest"]}]
     assert Engine(stored, "run-7").load()["workflowSnapshot"] == workflow_snapshot()
+
+
+def test_U10_payloads_stay_inline_up_to_the_limit_and_are_refused_beyond(engine: Engine) -> None:
+    engine.create()
+    payload = {"main": items("x" * 2**20)}
+    loaded = engine.change(nodeSnapshotsByNodeId={"a": node(RUN, "a", "act-1", outputs=payload)})
+    assert loaded["nodeSnapshotsByNodeId"]["a"]["outputs"] == payload
+    too_large = {"main": items("x" * BODY_BYTES_MAX)}
+    with pytest.raises(InvalidCommand, match="body_too_large"):
+        encode_body("run.snapshot", {"state": loaded | {"outputsByNode": {"a": too_large}}})
 
 
 def test_U12_people_are_waited_for_and_the_answer_is_kept(engine: Engine) -> None:

@@ -9,6 +9,7 @@ import apsw
 import orjson
 
 from writer.core.parts import build, document
+from writer.dialects.instant import iso
 from writer.store.queries import named
 from writer.store.reader.query import ROWS_MAX, Record, each, records
 from writer.store.reader.states import Head, state_at
@@ -97,6 +98,9 @@ def run_detail(connection: apsw.Connection, head: Head) -> Record:
     for name in ("workflowId", "startedAt", "finishedAt", "workflowSnapshot", "mutableState"):
         if name in state:
             detail[name] = state[name]
+    if detail.get("finishedAt") is None and head.finished_at is not None:
+        # Every end has a time, also one of which the host names none.
+        detail["finishedAt"] = iso(head.finished_at)
     detail["slotStates"] = slot_states(connection, head)
     detail["executionInstances"] = instances
     detail["iterations"] = iterations_of(instances)

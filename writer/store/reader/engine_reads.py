@@ -66,7 +66,8 @@ class EngineReads(ABC):
         """Storage keys of the attachments that the run names, each once, in code point order.
 
         An attachment has the texts `id`, `storageKey`, `mimeType` and the number `size`; it is
-        looked for in outputs, pinned data, and inputs and outputs of all attempts and invocations.
+        looked for in outputs, pinned data, and inputs and outputs of attempts and invocations, in
+        every state that the run has had: what it no longer names is its file all the same.
         """
         return self._of_run(run_id, summaries.binary_storage_keys, [])
 

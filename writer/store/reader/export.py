@@ -16,6 +16,17 @@ from writer.store.reader.states import Head, head_of, state_at
 
 PAGE_ROWS = 500
 UNLIMITED = -1
+BESIDE = (
+    ("attempt", "attempts", ()),
+    ("invocation", "invocations", ()),
+    ("work_item", "work_items", ()),
+    ("suspension", "suspensions", ()),
+    ("effect", "effects", ("result",)),
+    ("lease", "lease", ()),
+    ("producer", "export_producers", ("gaps",)),
+    ("definition", "export_definitions", ("definition",)),
+)
+"""(type of the line, its query, columns that hold JSON), in the order in which they come."""
 Find = Callable[[], OpenFile | None]
 
 
@@ -42,8 +53,7 @@ class Export:
             self._head: Head = head
             self._lineage = _lineage(connection)
             run = self._run(connection)
-            attempts = records(connection, "attempts", run_key=head.run_key, limit=UNLIMITED)
-            effects = records(connection, "effects", run_key=head.run_key, limit=UNLIMITED)
+            side = list(_beside(connection, head.run_key))
             segments = records(connection, "export_segments", run_key=head.run_key)
             refused = one(connection, "last_rejection_seq")
         yield {"type": "run", "run": run}
@@ -53,8 +63,7 @@ class Export:
         for update in self._pages("export_updates", "revision", last=head.revision):
             update["update_id"] = update_id(self._run_id, update["revision"])
             yield {"type": "update", "update": decode(update, "data")}
-        yield from ({"type": "attempt", "attempt": row} for row in attempts)
-        yield from ({"type": "effect", "effect": decode(row, "result")} for row in effects)
+        yield from side
         for segment in segments:
             yield from self._segment(segment)
         assert refused is not None
@@ -89,7 +98,9 @@ class Export:
             yield {"type": "session_event", "session_event": {**where, **decode(event, "event")}}
 
     def _events(self, segment: int, last: int) -> Iterator[Record]:
-        for event in self._pages("export_events", "revision", segment=segment, last=last):
+        for event in self._pages(
+            "export_events", "revision", segment=segment, last=last, run_id=self._run_id
+        ):
             yield {"segment": segment, **decode(event, "payload")}
 
     def _pages(self, query: str, key: str, **bindings: Any) -> Iterator[Record]:
@@ -125,6 +136,13 @@ class Export:
             if not same or _lineage(connection) != self._lineage:
                 raise gone
             yield connection
+
+
+def _beside(connection: apsw.Connection, run_key: int) -> Iterator[Record]:
+    """Lines of the tables whose rows change, and so have to be read in one go."""
+    for name, query, columns in BESIDE:
+        for row in records(connection, query, run_key=run_key, limit=UNLIMITED):
+            yield {"type": name, name: decode(row, *columns)}
 
 
 def _lineage(connection: apsw.Connection) -> str:

@@ -336,8 +336,9 @@ class StateReader(EngineReads):
         """The whole run as dicts `{"type": T, T: {...}}`, in bounded memory; none if there is none.
 
         T in this order: run (head, definition, input), event, state {revision, document} (the
-        latest), update, attempt, effect, then of each segment: segment, event, entry,
-        session_event; then rejection. All as of one moment, though read page by page. Raises
+        latest), update, attempt, invocation, work_item, suspension, effect, lease, producer,
+        definition (earlier ones), then of each segment: segment, event, entry, session_event;
+        then rejection. All as of one moment, though read page by page. Raises
         StoreUnavailable if the run is deleted, or its file replaced, before the end.
         """
         return Export(lambda: self._files.of(run_id), run_id).lines()

@@ -28,6 +28,7 @@ class Head(NamedTuple):
     terminal: bool
     created_at: int
     updated_at: int
+    finished_at: int | None
 
 
 def head_of(connection: apsw.Connection, run_id: str) -> Head | None:

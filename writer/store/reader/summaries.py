@@ -6,12 +6,24 @@ from collections import Counter
 from typing import Any
 
 import apsw
+import orjson
 
 from writer.dialects.instant import iso
-from writer.store.reader.engine import ABSENT, part_at, rows_of, run_detail
+from writer.store.reader.engine import ABSENT, CALLS, NODES, part_at, rows_of
 from writer.store.reader.files import Files
 from writer.store.reader.query import ROWS_MAX, Record, check_limit
-from writer.store.reader.states import Head, state_at
+from writer.store.reader.states import Head
+
+ANY = ""
+WITH_ATTACHMENTS = (
+    ("outputsByNode",),
+    ("mutableState",),
+    (NODES, ANY, "inputsByPort"),
+    (NODES, ANY, "outputs"),
+    (CALLS, ANY, "managedInput"),
+    (CALLS, ANY, "managedOutput"),
+)
+"""Places in a state whose attachments belong to the run."""
 
 
 def newest_summaries(files: Files, workflow: str | None, limit: int) -> list[Record]:
@@ -69,16 +81,37 @@ def suite_of(files: Files, suite: str) -> Record:
 
 def binary_storage_keys(connection: apsw.Connection, head: Head) -> list[str]:
     """Storage keys of all attachments in outputs, pinned data, and inputs and outputs of attempts
-    and invocations, earlier ones too; in code point order.
+    and invocations, in every state that the run has had; in code point order.
     """
-    state = state_at(connection, head, head.revision)
     found: set[str] = set()
-    for name in ("outputsByNode", "mutableState"):
-        _collect(state.get(name), found)
-    for instance in run_detail(connection, head)["executionInstances"]:
-        _collect(instance.get("inputJson"), found)
-        _collect(instance.get("outputJson"), found)
+    for row in rows_of(connection, "parts_with_keys", run_key=head.run_key):
+        keys = _keys_of(row["pointer"])
+        if not row["pointer"].endswith("/storageKey"):
+            _collect_at(keys, orjson.loads(row["value"]), found)
+            continue
+        # An attachment that is in parts itself.
+        whole = part_at(connection, head.run_key, row["revision"], *keys[:-1])
+        _collect_at(keys[:-1], whole, found)
     return sorted(found)
+
+
+def _keys_of(pointer: str) -> list[str]:
+    return [key.replace("~1", "/").replace("~0", "~") for key in pointer.split("/")[1:]]
+
+
+def _collect_at(keys: list[str], value: Any, found: set[str]) -> None:
+    """From a value at a place in the state, or from what is in it where attachments count."""
+    fits = [
+        place
+        for place in WITH_ATTACHMENTS
+        if all(known in (ANY, key) for known, key in zip(place, keys, strict=False))
+    ]
+    if any(len(place) <= len(keys) for place in fits):
+        _collect(value, found)
+    elif fits and isinstance(value, dict | list):
+        members = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, member in members:
+            _collect_at([*keys, str(key)], member, found)
 
 
 def _collect(value: Any, found: set[str]) -> None:

@@ -67,6 +67,7 @@ INSERT INTO runs (run_key, run_id, dialect, created_at, updated_at, status, crea
   state_revision, state_producer, state_seq, state_digest)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_key) DO UPDATE SET updated_at = excluded.updated_at, status = excluded.status,
+  workflow = excluded.workflow,
   terminal = excluded.terminal, definition_digest = excluded.definition_digest,
   create_digest = excluded.create_digest, reserved = excluded.reserved, title = excluded.title,
   tags = excluded.tags, test_case_status = excluded.test_case_status,

@@ -16,6 +16,13 @@ CROSS JOIN state_parts p
   ON p.run_key = :run_key AND p.pointer = newest.pointer AND p.revision = newest.revision
 WHERE p.value IS NOT NULL
 
+-- Parts of any revision that may hold attachments, or the storage key of one.
+-- :name parts_with_keys
+SELECT pointer, revision, value FROM state_parts
+WHERE run_key = :run_key AND shape = 'value' AND value IS NOT NULL
+  AND (value LIKE '%"storageKey"%' OR pointer LIKE '%/storageKey')
+ORDER BY pointer, revision
+
 -- :name attempts
 SELECT attempt_id, node_id, number, status, batch_id, child_run, revision FROM attempts
 WHERE run_key = :run_key ORDER BY node_id, number LIMIT :limit

@@ -4,8 +4,8 @@
 SELECT run_key FROM cursors WHERE run_id = :run_id
 
 -- :name head
-SELECT run_key, run_id, dialect, revision, status, terminal, created_at, updated_at FROM runs
-WHERE run_id = :run_id
+SELECT run_key, run_id, dialect, revision, status, terminal, created_at, updated_at, finished_at
+FROM runs WHERE run_id = :run_id
 
 -- `/* where */` stands for the conditions of this call: see reader/runs.py.
 -- :name list_runs
@@ -47,7 +47,7 @@ FROM invocations WHERE run_key = :run_key ORDER BY position LIMIT :limit
 
 -- :name work_items
 SELECT kind, position, node_id, attempt_id, batch_id, port, items, queue, enqueued_at, revision
-FROM work_items WHERE run_key = :run_key ORDER BY kind, position LIMIT :limit
+FROM work_items WHERE run_key = :run_key ORDER BY kind <> 'claimed', position LIMIT :limit
 
 -- :name suspensions
 SELECT position, task_id, node_id, attempt_id, item_index, on_timeout, timeout_at, revision
@@ -190,9 +190,29 @@ SELECT r.run_id, r.dialect, r.workflow, nullif(lower(hex(r.definition_digest)), 
   r.input, d.definition
 FROM runs r LEFT JOIN definitions d USING (definition_digest) WHERE r.run_key = :run_key
 
+-- What a producer has sent: its last sequence, and [first, last] of each gap below it.
+-- :name export_producers
+SELECT p.producer, p.last_seq, (
+    SELECT json_group_array(json_array(g.first_seq, g.last_seq)) FROM gaps g
+    WHERE g.run_key = p.run_key AND g.producer_no = p.producer_no
+  ) AS gaps
+FROM producers p WHERE p.run_key = :run_key ORDER BY p.producer_no LIMIT :limit
+
+-- Those that the run had beside its present one.
+-- :name export_definitions
+SELECT lower(hex(d.definition_digest)) AS definition_digest, d.definition
+FROM definition_uses u JOIN definitions d USING (definition_digest)
+WHERE u.run_key = :run_key AND d.definition_digest IS NOT (
+  SELECT r.definition_digest FROM runs r WHERE r.run_key = :run_key
+)
+ORDER BY u.revision, d.definition_digest LIMIT :limit
+
 -- :name export_events
-SELECT e.revision, e.type, e.scope, e.node_id, e.attempt_id, e.payload, e.recorded_at,
-  e.message_id, p.producer, e.producer_seq, e.lease_generation, e.trace_parent,
+SELECT e.revision, e.type, e.scope, e.node_id, e.attempt_id,
+  CASE WHEN e.refs IS NULL THEN e.payload
+    ELSE (SELECT v.payload FROM v_trace v WHERE v.run_id = :run_id AND v.revision = e.revision)
+  END AS payload,
+  e.recorded_at, e.message_id, p.producer, e.producer_seq, e.lease_generation, e.trace_parent,
   e.event_seq
 FROM events e
 LEFT JOIN producers p ON p.run_key = e.run_key AND p.producer_no = e.producer_no

@@ -158,8 +158,9 @@ FROM suspensions s
 JOIN runs r ON r.run_key = s.run_key;
 
 -- Where each node of a run stands: its newest attempt, the newest that has finished, the newest that
--- has not; how many attempts there were (`attempts`), how many finished (`finished`), how many calls
--- were made (`invocations`). A node that is only called has the status of its last call.
+-- is under way (one that was left behind or interrupted is neither); how many attempts there were
+-- (`attempts`), how many finished (`finished`), how many calls were made (`invocations`). A node that
+-- is only called has the status of its last call.
 CREATE VIEW v_slots AS
 SELECT
   r.run_id,
@@ -167,7 +168,7 @@ SELECT
   substr(max(printf('%016d', a.number) || a.attempt_id), 17) AS latest_attempt,
   substr(max(iif(a.status IN ('pending', 'queued', 'running', 'waiting', 'interrupted'), NULL,
     printf('%016d', a.number) || a.attempt_id)), 17) AS latest_terminal,
-  substr(max(iif(a.status IN ('pending', 'queued', 'running', 'waiting', 'interrupted'),
+  substr(max(iif(a.status IN ('pending', 'queued', 'running', 'waiting'),
     printf('%016d', a.number) || a.attempt_id, NULL)), 17) AS latest_running,
   substr(max(printf('%016d', a.number) || a.status), 17) AS status,
   count(*) AS attempts,
