@@ -95,6 +95,8 @@ def test_delete_asks_first(shared: RunningDaemon) -> None:
     statewriter("delete", "deleted", "--yes", "--reason", "a test", data=shared.data).ok()
     shown = statewriter("show", "deleted", "--json", data=shared.data).ok().json()
     assert shown["deleted"]["reason"] == "a test"
+    again = statewriter("delete", "deleted", "--yes", data=shared.data).ok()
+    assert "changed nothing" in again.out
     later = statewriter("annotate", "deleted", "--title", "x", data=shared.data)
     assert later.code == Refused.exit_code
     assert "run_deleted" in later.err

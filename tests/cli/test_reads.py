@@ -154,7 +154,7 @@ def test_transcript(filled: Path) -> None:
 def test_export(filled: Path, tmp_path: Path) -> None:
     lines = statewriter("export", RUN, data=filled).ok().lines()
     assert {line["type"] for line in lines} == {
-        *("run", "event", "state", "update", "segment", "entry", "rejection")
+        *("run", "event", "state", "update", "producer", "segment", "entry", "rejection")
     }
     to = tmp_path / "run.ndjson"
     statewriter("export", RUN, "-o", to, data=filled).ok()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from tests.support.console import statewriter
 from tests.support.engine import call, created, items, new_run, node, pending
+from tests.support.wait import poll
 from writer.errors import Usage
 
 pytestmark = pytest.mark.server
@@ -44,7 +46,10 @@ PAST = "2020-01-01T00:00:00.000Z"
 AT_WORK = new_run(
     "at-work",
     status="pending",
-    queue=[{"nodeId": "join", "input": [], "collect": {"expectedInputs": [], "received": {}}}],
+    queue=[
+        {"nodeId": "join", "input": [], "collect": {"expectedInputs": [], "received": {}}},
+        *({"nodeId": f"next-{number}", "input": []} for number in range(11)),
+    ],
     pending=pending("at-work", "agent", "act-2"),
     suspension=[{"taskId": "approve", "nodeId": "agent"}],
     nodeSnapshotsByNodeId={"agent": node("at-work", "agent", "act-2", "running")},
@@ -61,8 +66,16 @@ def test_show_trace_and_runs_speak_of_both_dialects(data: Path) -> None:
     assert status["plain"] == ("generic", "running", 0)
 
     shown = statewriter("show", "at-work", data=data).ok().out
-    for text in ("work items (2)", "claimed", "collect", "suspensions (1)", "approve"):
+    for text in ("work items (13)", "claimed", "collect", "suspensions (1)", "approve"):
         assert text in shown
+    # What is to be done next stands first, and is not what is left out.
+    work = shown[shown.index("work items") : shown.index("suspensions")]
+    assert re.findall(r"claimed|collect|next-\d+", work) == [
+        "claimed",
+        "collect",
+        *(f"next-{number}" for number in range(8)),
+    ]
+    assert "3 behind these" in work
     assert "invocations (1)" in shown
     as_json = statewriter("show", "at-work", "--json", data=data).ok().json()
     assert as_json["work_items"][0]["attempt_id"] == "act-2"
@@ -101,3 +114,33 @@ def test_prune_deletes_without_a_daemon_too(data: Path) -> None:
 
 
 KEEP = {"STATEWRITER_RETENTION_SECONDS": "60"}
+
+
+def test_abandoned_runs_are_listed_interrupted_and_pruned() -> None:
+    lines = [
+        line("gone", "run.create", created("gone")),
+        line("waits", "run.create", created("waits", status="suspended")),
+    ]
+    with tempfile.TemporaryDirectory(prefix="sw-") as folder:
+        data = Path(folder, "data")
+        text = "\n".join(map(json.dumps, lines))
+        statewriter("send", "-", "--wait", "--strict", data=data, stdin=text).ok()
+
+        def listed(*options: str) -> Any:
+            return statewriter("prune", "--dry-run", "--json", *options, data=data).ok().json()
+
+        def silent() -> list[str]:
+            return [run["run_id"] for run in listed("--abandoned", "1s")["interrupt"]]
+
+        assert poll(silent, 20, "a silent run") == ["gone"]
+        assert listed("--abandoned", "1h")["interrupt"] == []
+        told = statewriter("prune", "--abandoned", "1s", "--yes", "--json", data=data).ok().json()
+        assert (told["interrupted"], told["deleted"]) == (["gone"], [])
+        shown = statewriter("show", "gone", "--json", data=data).ok().json()
+        assert (shown["status"], shown["terminal"]) == ("failed", 1)
+
+        poll(lambda: listed("--keep", "1s")["delete"], 20, "a run that is due")
+        told = statewriter("prune", "--keep", "1s", "--yes", "--json", data=data).ok().json()
+        assert told["deleted"] == ["gone"]
+        left = statewriter("runs", "--json", data=data).ok().json()["runs"]
+        assert [run["run_id"] for run in left] == ["waits"]

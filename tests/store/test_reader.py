@@ -357,7 +357,9 @@ def test_an_export_holds_all_of_a_run_in_order(filling: Filling, reader: StateRe
     assert list(reader.export_run("run-2")) == []
 
 
-def test_an_export_holds_what_a_workflow_engine_saved(filling: Filling, reader: StateReader) -> None:
+def test_an_export_holds_what_a_workflow_engine_saved(
+    filling: Filling, reader: StateReader
+) -> None:
     large = {"main": items("x" * 2_000)}
     state = {
         "queue": [{"nodeId": "b", "input": items(1)}],
