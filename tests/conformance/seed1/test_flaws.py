@@ -7,7 +7,6 @@ Where an X shows an F, the test has both marks.
 from __future__ import annotations
 
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from tests.support.engine import (
     call,
     created,
     items,
+    new_run,
     node,
     pending,
     workflow_snapshot,
@@ -452,38 +452,78 @@ def test_F12_two_nodes_of_one_activation_are_two_attempts(engine: Engine) -> Non
     assert sorted(slots(engine.world)) == ["a", "b"]
 
 
-def test_F16_a_read_is_of_one_moment(stored: StoredWorld) -> None:
-    """While a writer saves, the parts of what a reader sees belong together."""
-    engine = Engine(stored)
-    engine.create()
-    torn: list[Any] = []
-    done: list[bool] = []
+def saved(number: int) -> Document:
+    """A state in which everything says how many saves there were."""
+    return new_run(
+        RUN,
+        status="running",
+        engineCounters={"completedNodeActivations": number},
+        queue=[entry(f"n{each}") for each in range(number)],
+        pending=pending(RUN, "a", f"act-{number}", itemsIn=number),
+        nodeSnapshotsByNodeId={"a": node(RUN, "a", f"act-{number}")},
+        connectionInvocations=[call(RUN, f"i{each}") for each in range(number)],
+    )
 
-    def look() -> None:
-        with StateReader(stored.data) as reader:
-            while not done:
-                state = reader.load(RUN)
-                detail = reader.run_detail(RUN)
-                seen = state.get("engineCounters", {}).get("completedNodeActivations", 0)
-                if seen != state["revision"] - 1:
-                    torn.append(state)
-                shown = len(detail["executionInstances"]) if detail else 0
-                states = detail["slotStates"] if detail else []
-                if shown != sum(slot["runCount"] for slot in states):
-                    torn.append(detail)
 
-    thread = Thread(target=look)
-    thread.start()
-    try:
-        for number in range(1, 20):
-            engine.change(
-                engineCounters={"completedNodeActivations": number},
-                nodeSnapshotsByNodeId={"a": node(RUN, "a", f"act-{number}")},
-            )
-    finally:
-        done.append(True)
-        thread.join()
-    assert torn == []
+def of_load(reader: StateReader) -> list[int]:
+    state = reader.load(RUN)
+    counted = state["engineCounters"]["completedNodeActivations"]
+    return [state["revision"] - 1, counted, len(state["queue"]), state["pending"]["itemsIn"]]
+
+
+def of_scheduling(reader: StateReader) -> list[int]:
+    state = reader.scheduling_state(RUN)
+    assert state is not None
+    return [len(state["queue"]), state["pending"]["itemsIn"]]
+
+
+def of_detail(reader: StateReader) -> list[int]:
+    detail = reader.run_detail(RUN)
+    assert detail is not None
+    kinds = [each["kind"] for each in detail["executionInstances"]]
+    slot = {each["slotNodeId"]: each for each in detail["slotStates"]}
+    (iteration,) = detail["iterations"]
+    return [
+        kinds.count("workflowNodeActivation"),
+        kinds.count("connectionInvocation"),
+        slot["a"]["runCount"],
+        slot["llm"]["invocationCount"],
+        len(iteration["invocationIds"]),
+    ]
+
+
+def of_run(reader: StateReader) -> list[int]:
+    run = reader.run(RUN)
+    assert run is not None
+    return [run["revision"] - 1, len(run["invocations"]), len(run["work_items"]) - 1]
+
+
+@pytest.mark.parametrize("read", [of_load, of_scheduling, of_detail, of_run])
+def test_F16_a_read_is_of_one_moment(tmp_path: Path, read: Any) -> None:
+    """A save may come between any two statements of a read: it sees all of it, or nothing."""
+    world = FileWorld(tmp_path)
+    world.must(RUN, "run.create", created(RUN))
+    world.must(RUN, "run.snapshot", {"state": saved(1)})
+    read(world.reader)
+    ((_, file),) = world.reader._files.all()
+    saves, left = 1, 0
+
+    def before_each(cursor: Any, statement: str, bindings: Any) -> bool:
+        nonlocal saves, left
+        left -= 1
+        if left == 0:
+            saves += 1
+            world.must(RUN, "run.snapshot", {"state": saved(saves)})
+        return True
+
+    file._connection.exec_trace = before_each
+    # Not to the last statement: each save gives a detail more of them.
+    for place in range(1, 13):
+        left = place
+        seen = set(read(world.reader))
+        assert seen in ({saves}, {saves - 1}), f"a save before statement {place}"
+    assert saves > 3
+    world.close()
 
 
 def test_C5_nobody_who_reads_waits_for_a_large_save(tmp_path: Path) -> None:
