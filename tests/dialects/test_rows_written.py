@@ -101,6 +101,19 @@ def test_C1_a_save_that_changes_one_node_writes_rows_of_one_node(engine: Engine)
     assert sum(rows.values()) <= 12
 
 
+def test_C1_a_save_that_changes_one_output_writes_that(engine: Engine) -> None:
+    written = Written(engine.world)  # type: ignore[arg-type]
+    state = engine.load()
+    written.take()
+    state["nodeSnapshotsByNodeId"]["node-7"]["outputs"] = {"main": items("new" * 300)}
+    engine.save(state)
+    rows = written.take()
+    # It is in the state, and in no other row.
+    assert rows["state_parts"] <= 2
+    assert set(rows) == {"state_parts", "events", "runs", "cursors", "producers"}
+    assert sum(rows.values()) <= 6
+
+
 def test_C1_a_save_that_takes_from_the_queue_and_calls_writes_rows_of_that(engine: Engine) -> None:
     written = Written(engine.world)  # type: ignore[arg-type]
     state = engine.load()

@@ -93,6 +93,23 @@ def test_a_held_lease_keeps_a_run_until_it_expires(world: FileWorld) -> None:
     assert due(world) == ["run-1"]
 
 
+def test_X17_runs_that_something_keeps_hide_none_that_may_go(
+    world: FileWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many they are: they are looked at page by page."""
+    monkeypatch.setattr(retention, "PAGE", 2)
+    for number in range(5):
+        end(world, f"top-{number}")
+        leaf = f"leaf-{number}"
+        world.must(leaf, "run.create", created(leaf, parent={"runId": f"top-{number}"}))
+    end(world, "due")
+    later = 1_700_000_000_000 + 24 * HOUR_MS
+    kept: list[dict[str, Any]] = []
+    found = world.reader.prune_candidates(later, default_seconds=3_600, limit=1, kept=kept)
+    assert [run["run_id"] for run in found] == ["due"]
+    assert len(kept) == 5
+
+
 def test_a_pending_effect_keeps_a_run_until_it_is_settled(world: FileWorld) -> None:
     world.must("run-1", "run.create", created("run-1") | {"effects": ["run.settled"]})
     engine = Engine(world)

@@ -142,11 +142,16 @@ def test_F11_every_activation_is_counted_and_every_end_is_one(engine: Engine) ->
 
 def test_X7_F9_the_newest_attempt_wins_whatever_the_clocks_say(engine: Engine) -> None:
     engine.create()
-    for activation, seconds in (("act-1", 5), ("act-2", 5), ("act-3", 1)):
+    # Neither clocks nor ids rise.
+    for activation, seconds in (("act-9", 5), ("act-5", 5), ("act-1", 1)):
         snapshot = node(RUN, "a", activation, updatedAt=at(seconds))
         loaded = engine.change(nodeSnapshotsByNodeId={"a": snapshot})
         assert loaded["nodeSnapshotsByNodeId"]["a"] == snapshot
         assert slots(engine.world)["a"]["latestInstanceId"] == activation
+    detail = engine.world.reader.run_detail(RUN)
+    assert detail is not None
+    shown = [(each["instanceId"], each["runIndex"]) for each in detail["executionInstances"]]
+    assert shown == [("act-9", 1), ("act-5", 2), ("act-1", 3)]
 
 
 def test_F9_a_slower_clock_does_not_undo_an_end(engine: Engine) -> None:
@@ -274,14 +279,15 @@ def test_X15_F14_a_delete_is_repeated(engine: Engine) -> None:
 @pytest.mark.parametrize("name", ["a/b", "a%2Fb", "100%", "~0~1", "ä b", "0"])
 def test_X16_F15_ids_are_what_they_are(engine: Engine, name: str) -> None:
     engine.create(workflowId=name)
-    snapshot = node(RUN, name, f"act-{name}")
+    # Large enough to be kept in parts, each under its id.
+    snapshot = node(RUN, name, f"act-{name}", inputsByPort={name: items("x" * 2_000)})
     loaded = engine.change(
         nodeSnapshotsByNodeId={name: snapshot},
         connectionInvocations=[call(RUN, f"inv-{name}", name)],
         outputsByNode={name: {name: items("x" * 2_000)}},
     )
     assert loaded["nodeSnapshotsByNodeId"] == {name: snapshot}
-    engine.change(nodeSnapshotsByNodeId={name: node(RUN, name, "next")})
+    engine.change(nodeSnapshotsByNodeId={name: snapshot | {"activationId": "next"}})
     detail = engine.world.reader.run_detail(RUN)
     assert detail is not None
     shown = [each["instanceId"] for each in detail["executionInstances"]]
@@ -598,7 +604,7 @@ def test_C7_an_event_names_what_changed_and_not_the_state(engine: Engine) -> Non
     assert event["payload"] == {"attempts": [told]}
 
 
-def test_an_activation_that_its_node_leaves_behind_is_not_running_for_ever(
+def test_F11_an_activation_that_its_node_leaves_behind_neither_runs_nor_has_ended(
     engine: Engine,
 ) -> None:
     engine.create()

@@ -303,6 +303,17 @@ def test_U24_iterations_are_part_of_the_detail(engine: Engine) -> None:
     assert (second["iterationId"], second["status"]) == ("i2", "completed")
     assert (third["iterationId"], third["status"]) == ("legacy::agent::act-agent::2", "running")
     assert "finishedAt" not in third
+    mixed = [call(RUN, "a", iterationId="i"), call(RUN, "b", status="queued", iterationId="i")]
+    for status, expected in (
+        ("queued", "running"),
+        ("failed", "failed"),
+        ("completed", "completed"),
+    ):
+        mixed[1]["status"] = status
+        engine.change(connectionInvocations=mixed)
+        detail = engine.world.reader.run_detail(RUN)
+        assert detail is not None
+        assert [each["status"] for each in detail["iterations"]] == [expected]
 
 
 def test_a_run_is_created_once_deleted_once_and_annotated_once(engine: Engine) -> None:
