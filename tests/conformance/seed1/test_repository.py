@@ -316,7 +316,7 @@ def test_U24_iterations_are_part_of_the_detail(engine: Engine) -> None:
         assert [each["status"] for each in detail["iterations"]] == [expected]
 
 
-def test_a_run_is_created_once_deleted_once_and_annotated_once(engine: Engine) -> None:
+def test_F14_a_run_is_created_once_deleted_once_and_annotated_once(engine: Engine) -> None:
     world = engine.world
     engine.create()
     assert world.apply(RUN, "run.create", created(RUN), producer="new") == DUPLICATE
