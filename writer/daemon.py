@@ -12,7 +12,6 @@ from typing import Any
 from weakref import WeakSet
 
 from producers.contract.keys import Keys
-from producers.contract.limits import CONTRACT_VERSION
 from writer.clock import monotonic, now_ms, sleep
 from writer.errors import (
     Defect,
@@ -24,15 +23,16 @@ from writer.errors import (
     StoreUnavailable,
     WriterError,
 )
-from writer.health import Health
+from writer.health import BEAT_S, Health
 from writer.loop import Log, place_of
 from writer.settings import DEFAULT_PARTITIONS, WriterSettings
 from writer.store.checkpoint import Checkpointer
 from writer.store.cursors import CursorReader
 from writer.store.partition import partition_path, stored_partitions
 from writer.streams.archive import archive_folder
-from writer.streams.link import Client, connect, hang_up, lua, translated
+from writer.streams.link import Client, connect, hang_up
 from writer.streams.ownership import FileLock, writer_id
+from writer.streams.publish import agree
 from writer.streams.reach import expire
 from writer.streams.risks import risks
 from writer.streams.sweep import sweep
@@ -48,6 +48,8 @@ META_S = 2.0
 SWEEP_RETRY_S = 1.0
 LOOK_S = 0.1
 """How often the main thread looks whether it is to stop."""
+ROUND_S_MAX = 60.0
+"""A partition whose round takes longer hangs: the daemon is silent then, which shows."""
 
 
 class Daemon:
@@ -87,6 +89,7 @@ class Daemon:
         self._locks: list[FileLock] = []
         self._checkpointer: Checkpointer | None = None
         self._health: Health | None = None
+        self._rounds: dict[int, float] = {}
         self._clients: WeakSet[Client] = WeakSet()
         self.total = 0
 
@@ -99,7 +102,8 @@ class Daemon:
         """
         data = self.settings.data
         own = self._prepare_in_time()
-        self._health = Health(data, _without_password(self.url))
+        self._health = self._health or Health(data, self.url)
+        self._health.waits_for("")
         paths = [partition_path(data, partition) for partition in own]
         self._checkpointer = Checkpointer(paths, self.settings.checkpoint_ms)
         self._checkpointer.start()
@@ -111,7 +115,8 @@ class Daemon:
             )
             for partition in own
         ]
-        self._threads.append(Thread(target=self._guarded, args=(self._sweep, None), name="sweep"))
+        for name, work in (("sweep", self._sweep), ("beat", self._beat)):
+            self._threads.append(Thread(target=self._guarded, args=(work, None), name=name))
         for thread in self._threads:
             thread.start()
 
@@ -158,8 +163,7 @@ class Daemon:
         if self._checkpointer is not None:
             self._checkpointer.stop()
         self._release_locks()
-        if self._health is not None:
-            self._health.remove()
+        self._health_ends()
         if self.error is not None:
             raise self.error
 
@@ -220,12 +224,22 @@ class Daemon:
                 self._release_locks()
                 if wait_ms == RETRY_MS_MIN:
                     self.log.warning("waiting", cause=str(error), hint=error.hint)
+                    self._health = Health(self.settings.data, self.url)
+                    self._health.waits_for(str(error))
                 until = monotonic() + wait_ms / 1000
                 while monotonic() < until:
                     if self._stopping:
+                        self._health_ends()
                         raise
                     sleep(RETRY_MS_MIN / 1000)
                 wait_ms = min(wait_ms * 2, self.settings.retry_ms_max)
+            except BaseException:
+                self._health_ends()
+                raise
+
+    def _health_ends(self) -> None:
+        if self._health is not None:
+            self._health.remove()
 
     def _agree(self, client: Client) -> int:
         """The number of partitions: what the data folder has, what Redis has, what is set, or
@@ -239,7 +253,7 @@ class Daemon:
                 hint="leave --partitions out, or use another data folder",
             )
         with closing(client):
-            found = self._meta(client, wanted)
+            found = agree(client, self.keys, wanted)
         if found == wanted:
             return wanted
         if stored is None and self.settings.partitions is None:
@@ -248,12 +262,6 @@ class Daemon:
             f"Redis has {found} partitions under {self.keys.meta}, here they are {wanted}",
             hint="use the data folder that belongs to this Redis, or another --prefix",
         )
-
-    def _meta(self, client: Client, wanted: int) -> int:
-        """Tell hosts the number of partitions, unless a writer has; returns what they are told."""
-        with translated():
-            meta = client.register_script(lua("meta.lua"))
-            return int(meta(keys=[self.keys.meta], args=[wanted, CONTRACT_VERSION]))
 
     def _write(self, partition: int) -> None:
         """A partition's thread: take it, loop, and after a Retry error take it again.
@@ -269,6 +277,7 @@ class Daemon:
                     if partition not in self._waiting:
                         self._tell(partition, "running", event="taken", epoch=loop.file.epoch)
                     while self._goes_on():
+                        self._rounds[partition] = monotonic()
                         loop.step()
                         wait_ms = RETRY_MS_MIN
                         if partition in self._waiting:
@@ -278,6 +287,7 @@ class Daemon:
                             )
                     loop.step_down()
             except Retry as error:
+                self._rounds.pop(partition, None)
                 # The same trouble has many texts in brackets: it is told once.
                 trouble = str(error).partition(" (")[0]
                 if self._waiting.get(partition) != trouble:
@@ -287,6 +297,7 @@ class Daemon:
                 self._ended.wait(wait_ms / 1000)
                 wait_ms = min(wait_ms * 2, self.settings.retry_ms_max)
             except (PartitionTaken, Fenced) as error:
+                self._rounds.pop(partition, None)
                 self._waiting.pop(partition, None)
                 if not self.standby:
                     self._give_up(partition, error)
@@ -300,10 +311,9 @@ class Daemon:
     def _name_holder(self, partition: int, error: Retry) -> None:
         """A stand-by may wait for a writer that stands still inside a transaction: say which."""
         if self.standby and isinstance(error, StoreUnavailable):
-            holder = FileLock(self._lock_path(partition)).holder()
-            if holder:
-                error.hint += f"; {partition_path(self.settings.data, partition).name} was locked "
-                error.hint += f"by process {holder} last"
+            path = self._lock_path(partition)
+            if holder := FileLock(path).holder():
+                error.hint += f"; {path.stem} was locked by process {holder} last"
 
     def _lock_path(self, partition: int) -> Path:
         return partition_path(self.settings.data, partition).with_suffix(".lock")
@@ -374,6 +384,14 @@ class Daemon:
         self.error = self.error or error
         self.stop()
 
+    def _beat(self) -> None:
+        """Say all the time that the process is alive and no partition hangs."""
+        assert self._health is not None
+        while not self._ended.wait(BEAT_S):
+            now = monotonic()
+            if all(now - began < ROUND_S_MAX for began in list(self._rounds.values())):
+                self._health.beat()
+
     def _sweep(self) -> None:
         """The sweep's thread: when a partition is taken, after each reconnect, every `sweep_ms`."""
         sweep_at = 0.0
@@ -383,7 +401,7 @@ class Daemon:
             self._sweep_now.clear()
             client = self._connect()
             try:
-                self._meta(client, self.total)
+                agree(client, self.keys, self.total)
                 if not asked and monotonic() < sweep_at:
                     continue
                 sweep_at = monotonic() + self.settings.sweep_ms / 1000
@@ -400,8 +418,3 @@ class Daemon:
                 self._ended.wait(SWEEP_RETRY_S)
             finally:
                 client.close()
-
-
-def _without_password(url: str) -> str:
-    scheme, separator, rest = url.partition("://")
-    return scheme + separator + rest.rpartition("@")[2]

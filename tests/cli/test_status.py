@@ -80,7 +80,8 @@ def test_a_quarantined_run_fails_the_check_and_is_named(data: Path) -> None:
 
 
 def test_redis_that_is_down_is_told_with_the_partitions_that_wait(data: Path) -> None:
-    with real_server() as server, running_daemon(data, "--redis", server.url):
+    kept = {"appendonly": "yes"}
+    with real_server(settings=kept) as server, running_daemon(data, "--redis", server.url):
         server.kill()
         poll(lambda: check(data) == CHECK_PARTITION_WAITS, 20, "the daemon to notice")
         found = status(data)

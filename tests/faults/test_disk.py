@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
 import pytest
 
 from tests.support import checks
-from tests.support.processes import resize_disk, small_disk
+from tests.support.processes import immutable, resize_disk, small_disk
 from tests.support.scene import scene
-from tests.support.servers import under_ci
 from tests.support.tracing import injected, require_strace
 from tests.support.wait import poll
 
@@ -145,21 +141,6 @@ def test_a_reader_that_never_ends_its_transaction(tmp_path: Path) -> None:
             on.drained()
         assert wal.stat().st_size < 2 * grown
         on.all_is_well()
-
-
-@contextmanager
-def immutable(path: Path) -> Iterator[None]:
-    """A file that nobody may write, root included."""
-    made = subprocess.run(["chattr", "+i", str(path)], capture_output=True, check=False)
-    if made.returncode:
-        reason = f"chattr may not be used here: {made.stderr.decode(errors='replace')[:100]}"
-        if under_ci() and os.geteuid() == 0:
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
-    try:
-        yield
-    finally:
-        subprocess.run(["chattr", "-i", str(path)], check=True)
 
 
 def test_a_file_that_becomes_read_only(tmp_path: Path) -> None:

@@ -327,3 +327,18 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
 def resize_disk(place: Path, size_bytes: int) -> None:
     """Give a `small_disk` another size."""
     subprocess.run(["mount", "-o", f"remount,size={size_bytes}", str(place)], check=True)
+
+
+@contextmanager
+def immutable(path: Path) -> Iterator[None]:
+    """A file or folder that nobody may write, root included; needs root."""
+    made = subprocess.run(["chattr", "+i", str(path)], capture_output=True, check=False)
+    if made.returncode:
+        reason = f"chattr may not be used here: {made.stderr.decode(errors='replace')[:100]}"
+        if under_ci() and os.geteuid() == 0:
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    try:
+        yield
+    finally:
+        subprocess.run(["chattr", "-i", str(path)], check=True)

@@ -57,6 +57,8 @@ CHECK_NO_DAEMON = 30
 CHECK_PARTITION_WAITS = 31
 CHECK_QUARANTINE = 32
 CHECK_REDIS_AWAY = 33
+CHECK_REDIS_FULL = 34
+CHECK_REDIS_LOSES = 35
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
@@ -86,6 +88,8 @@ MEANINGS: dict[int, str] = {
     CHECK_PARTITION_WAITS: "`status --check`: a partition is not being written",
     CHECK_QUARANTINE: "`status --check`: a run is quarantined",
     CHECK_REDIS_AWAY: "`status --check`: Redis can not be reached from here",
+    CHECK_REDIS_FULL: "`status --check`: Redis is full, and refuses what hosts send",
+    CHECK_REDIS_LOSES: "`status --check`: Redis loses accepted commands by its settings",
     INTERRUPTED: "Ctrl-C",
     PIPE_CLOSED: "the reader of the output went away (a pipe to `head`)",
 }

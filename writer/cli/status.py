@@ -14,6 +14,8 @@ from writer.cli.exits import (
     CHECK_PARTITION_WAITS,
     CHECK_QUARANTINE,
     CHECK_REDIS_AWAY,
+    CHECK_REDIS_FULL,
+    CHECK_REDIS_LOSES,
     OK,
 )
 from writer.cli.folder import reading, settings_of
@@ -32,6 +34,9 @@ COLUMNS = (
     "partition", "daemon", "size", "WAL", "runs", "applied", "duplicate", "rejected", "gaps",
     "quarantined", "backlog",
 )  # fmt: skip
+
+_RESTS_ON_REDIS = "redis: "
+"""How the causes of what waits for Redis begin, after the partition."""
 
 NARROW = ("partition", "daemon", "size", "applied", "rejected", "quarantined", "backlog")
 
@@ -61,7 +66,8 @@ def status(
 
     The backlog is counted from our own cursors; "unknown" while Redis is away.
     Codes of --check, the first that holds: 30 no daemon runs, 31 a partition is
-    not being written, 32 a run is quarantined, 33 Redis can not be reached.
+    not being written, 32 a run is quarantined, 33 Redis can not be reached, 34
+    Redis is full, 35 Redis loses accepted commands by its settings.
     Gaps and leaping clocks are shown, but fail no check. With --json: one object.
     """
     from writer.store.reader.troubles import troubles_of
@@ -82,29 +88,49 @@ def status(
 
 
 def judge(found: Mapping[str, Any]) -> tuple[int, list[str]]:
-    """The exit code of a check, and each thing that is wrong in words, the worst first."""
+    """The exit code of a check, and each thing that is wrong in a sentence, the worst first."""
+    from writer.streams.risks import FULL
+
+    daemon, redis = found["daemon"], found["redis"]
     problems: list[tuple[int, str]] = []
-    daemon = found["daemon"]
     if daemon is None:
         problems.append((CHECK_NO_DAEMON, "no daemon runs"))
+    elif daemon["waits"]:
+        problems.append((CHECK_PARTITION_WAITS, f"the daemon waits to begin: {daemon['waits']}"))
     else:
-        told = daemon["partitions"]
-        problems += [
-            (CHECK_PARTITION_WAITS, f"partition {name} is {said['state']}: {said['cause']}")
-            for name, said in sorted(told.items(), key=lambda item: int(item[0]))
-            if said["state"] != "running"
-        ]
-        problems += [
-            (CHECK_PARTITION_WAITS, f"partition {row['partition']} has no writer")
-            for row in found["partitions"]
-            if str(row["partition"]) not in told
-        ]
+        problems += [(CHECK_PARTITION_WAITS, text) for text in _not_written(found)]
     if found["quarantined"]:
-        count = output.counted(len(found["quarantined"]), "run")
-        problems.append((CHECK_QUARANTINE, f"{count} quarantined"))
-    if not found["redis"]["reachable"]:
-        problems.append((CHECK_REDIS_AWAY, found["redis"]["cause"]))
+        first, *others = found["quarantined"]
+        more = f", and {output.counted(len(others), 'more run')}" if others else ""
+        text = f"run {first['run_id']} is quarantined at message {first['message_id']}{more}"
+        problems.append((CHECK_QUARANTINE, text))
+    # What keeps the daemon waiting has been told.
+    if not redis["reachable"] and not any(_RESTS_ON_REDIS in text for _, text in problems):
+        problems.append((CHECK_REDIS_AWAY, redis["cause"]))
+    for risk in redis["risks"]:
+        if risk["severe"]:
+            code = CHECK_REDIS_FULL if risk["setting"] == FULL else CHECK_REDIS_LOSES
+            problems.append((code, risk["sentence"]))
+    problems.sort(key=lambda problem: problem[0])
     return (problems[0][0] if problems else OK), [text.rstrip(": ") for _, text in problems]
+
+
+def _not_written(found: Mapping[str, Any]) -> Iterator[str]:
+    """Partitions that no daemon writes right now, those of one cause in one sentence."""
+    told = found["daemon"]["partitions"]
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name in sorted(
+        told.keys() | {str(row["partition"]) for row in found["partitions"]}, key=int
+    ):
+        said = told.get(name, {"state": "without a writer", "cause": ""})
+        if said["state"] != "running":
+            state = said["state"].replace("standby", "left to a stand-by")
+            alike.setdefault((state, said["cause"]), []).append(name)
+    for (state, cause), names in alike.items():
+        which = (
+            f"partition {names[0]} is" if len(names) == 1 else f"partitions {', '.join(names)} are"
+        )
+        yield f"{which} {state}: {cause}"
 
 
 def _look_at_redis(

@@ -11,6 +11,8 @@ from redis.exceptions import ResponseError
 from writer.streams.link import Client, text, translated
 
 SETTINGS = ("appendonly", "appendfsync", "maxmemory-policy")
+FULL = "maxmemory"
+"""The setting of the risk that is none any more: the server is full now."""
 
 
 class Risk(NamedTuple):
@@ -25,25 +27,26 @@ class Risk(NamedTuple):
 
 
 def risks(client: Client) -> list[Risk]:
-    """What the server may lose, worst first; none means that it keeps what it accepted.
+    """What the server may lose, or refuses already, worst first; none: it keeps what it accepted.
 
     What neither CONFIG GET nor INFO tells (a managed server may forbid both) is said, too. Raises
     RedisUnavailable where the server does not answer at all.
     """
-    known = _settings(client)
+    known, told = _settings(client)
     found = [
         risk
         for risk in (
             _append_only(known["appendonly"]),
             _sync(known["appendonly"], known["appendfsync"]),
             _eviction(known["maxmemory-policy"]),
+            _full(told),
         )
         if risk is not None
     ]
     return sorted(found, key=lambda risk: not risk.severe)
 
 
-def _settings(client: Client) -> dict[str, str | None]:
+def _settings(client: Client) -> tuple[dict[str, str | None], dict[str, Any]]:
     known: dict[str, str | None] = dict.fromkeys(SETTINGS)
     with translated():
         client.ping()
@@ -55,7 +58,7 @@ def _settings(client: Client) -> dict[str, str | None]:
         known["appendonly"] = "yes" if told["aof_enabled"] else "no"
     if known["maxmemory-policy"] is None:
         known["maxmemory-policy"] = told.get("maxmemory_policy")
-    return {name: None if value is None else text(value) for name, value in known.items()}
+    return {name: None if value is None else text(value) for name, value in known.items()}, told
 
 
 def _allowed(ask: Callable[[], Any]) -> Any:
@@ -131,5 +134,20 @@ def _eviction(value: str | None) -> Risk | None:
         value,
         f"When Redis is full it deletes keys (maxmemory-policy is {value}): whole streams that "
         "nobody has applied, without an error; set noeviction.",
+        severe=True,
+    )
+
+
+def _full(told: dict[str, Any]) -> Risk | None:
+    """At `maxmemory` without a policy that deletes: whatever makes the server larger is refused."""
+    most = told.get("maxmemory", 0)
+    used = told.get("used_memory", 0) - told.get("mem_not_counted_for_evict", 0)
+    if not most or used < most or told.get("maxmemory_policy") != "noeviction":
+        return None
+    return Risk(
+        FULL,
+        str(most),
+        f"Redis is full ({used} bytes of maxmemory {most}): it refuses what hosts send; raise "
+        "maxmemory, or find what fills it.",
         severe=True,
     )
