@@ -118,6 +118,9 @@ class Link:
 
     def _connect(self) -> Wire:
         if self._connection is None:
+            # One that can not be reached is named, too.
+            url = find_redis(self._settings)
+            self.server = None if url is None else hide_password(url)
             self._connection, self.server = open_wire(self._settings)
         return self._connection
 
