@@ -178,7 +178,9 @@ class Fork:
 
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.support.daemon_main", "tests.support.producer_main"])
+FORKS.set_forkserver_preload(
+    [f"tests.support.{name}_main" for name in ("daemon", "producer", "migrate")]
+)
 
 
 def _work(function: Callable[..., int], given: dict[str, Any], log: str) -> None:

@@ -1,16 +1,20 @@
-"""A producer in a process of its own, that sends pipelines until it is killed.
+"""Producers in processes of their own, that send until they are killed.
 
-It writes a line to stderr before and after each pipeline: `attempted N`, `acked N`, counted over
-its five runs, to which it writes in turn.
+`run` sends pipelines by itself, and writes a line to stderr before and after each: `attempted N`,
+`acked N`, counted over its five runs, to which it writes in turn. `run_ours` is our client's user,
+and says of one run what was called and what was `accepted` or `spooled`.
 """
 
 from __future__ import annotations
 
 import os
+import time
+from pathlib import Path
 from typing import Any
 
 import redis
 
+from producers import Producer, ProducerSettings, Sent
 from producers.contract.envelope import encode
 from producers.contract.keys import Keys
 
@@ -39,3 +43,22 @@ def run(url: str, producer: str) -> int:
         os.write(2, b"attempted %d\n" % sent)
         pipeline.execute()
         os.write(2, b"acked %d\n" % sent)
+
+
+def run_ours(url: str, spool: str, life: int) -> int:
+    """Call for ever, pausing now and then so that the sender keeps pace."""
+    settings = ProducerSettings(spool=Path(spool), spool_after_ms=30)
+    producer = Producer(url, settings=settings)
+    run = producer.create_run("w", run_id=f"life-{life}")
+    said, safe = 0, 0
+    handles: list[Sent] = []
+    while True:
+        os.write(2, b"attempted %d\n" % (said + 20))
+        for _ in range(20):
+            said += 1
+            handles.append(run.update("progress", f"k{said % 500}", {"n": said + 1}))
+        while handles and handles[0].state in ("accepted", "spooled"):
+            handles.pop(0)
+            safe += 1
+        os.write(2, b"acked %d\n" % safe)
+        time.sleep(0.002)
