@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
@@ -41,12 +42,17 @@ class Migration(NamedTuple):
 
 def migrations() -> list[Migration]:
     """All migrations in the order of their versions."""
+    return list(_migrations())
+
+
+@cache
+def _migrations() -> tuple[Migration, ...]:
     found = []
     for file in files("writer.store").joinpath("sql", "migrations").iterdir():
         match = _MIGRATION.match(file.name)
         if match:
             found.append(Migration(int(match[1]), match[2], script(f"migrations/{file.name}")))
-    return sorted(found)
+    return tuple(sorted(found))
 
 
 def translated(path: Path) -> AbstractContextManager[None]:
@@ -146,18 +152,19 @@ def _check_readable(path: Path) -> None:
 
 
 def _check_identity(path: Path, connection: apsw.Connection) -> None:
-    # Its id last: a file whose first migration is just being committed gets all three at once.
-    tables = _tables(connection)
-    version = connection.pragma("user_version")
-    application = connection.pragma("application_id")
     newest = migrations()[-1].version
-    if application != APPLICATION_ID:
+    if connection.pragma("application_id") != APPLICATION_ID:
+        # Its id again, last: a file whose first migration is just being committed gets all at once.
+        tables, version = _tables(connection), connection.pragma("user_version")
+        application = connection.pragma("application_id")
         if application == 0 and version == 0 and not tables:
             return
-        raise FileCorrupt(
-            f"{path.name} is a SQLite file, but not one of statewriter's",
-            hint="point --data at another folder",
-        )
+        if application != APPLICATION_ID:
+            raise FileCorrupt(
+                f"{path.name} is a SQLite file, but not one of statewriter's",
+                hint="point --data at another folder",
+            )
+    version = connection.pragma("user_version")
     if version > newest:
         raise FileTooNew(
             f"{path.name} has schema version {version}; this statewriter knows up to {newest}",

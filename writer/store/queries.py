@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib.resources import files
 
 _NAME = re.compile(r"^-- :name (\w+)\s*$", re.MULTILINE)
 
 
+@cache
 def script(name: str) -> str:
     """The text of a file below `writer/store/sql`."""
     return files("writer.store").joinpath("sql", name).read_text(encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -56,6 +57,7 @@ def hang_up(client: redis.Redis) -> None:
     client.connection_pool.disconnect()
 
 
+@cache
 def lua(name: str) -> str:
     """The text of a script below `writer/streams/scripts`."""
     return files("writer.streams").joinpath("scripts", name).read_text(encoding="utf-8")
