@@ -7,9 +7,9 @@ Only one thread ever runs, so a schedule is the same each time.
 from __future__ import annotations
 
 import os
+from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable
 from pathlib import Path
-from threading import Lock, Thread
 from typing import Any, Protocol
 
 from tests.simulation.client import Client
@@ -18,6 +18,7 @@ from writer.clock import Clock
 from writer.errors import Retry, Stop
 from writer.loop import PartitionLoop
 from writer.settings import WriterSettings
+from writer.streams.ownership import writer_id
 from writer.tenure import Outside, Tenure
 
 
@@ -62,19 +63,29 @@ class Actor:
         self._leaving = False
         self._doomed = False
         self._gate = gate
-        self._mine, self._theirs = Lock(), Lock()
+        self._mine, self._theirs = allocate_lock(), allocate_lock()
         self._mine.acquire()
         self._theirs.acquire()
         outside = Outside(lambda: client(self), clock, self.hook, busy_ms=0)
-        self._make = lambda: Tenure(settings, outside, log, 0, 2, accept_loss=accept_loss)
-        self._thread = Thread(target=self._run, name=name)
-        self._thread.start()
+        writer = writer_id(name)
+        self._make = lambda: Tenure(
+            settings, outside, log, 0, 2, accept_loss=accept_loss, writer=writer
+        )
+        # Nobody waits for its start or its end: the baton says when it runs.
+        start_new_thread(self._run, ())
 
     @property
     def epoch(self) -> int:
         """The epoch under which it writes; 0 before it took the file."""
         file = self.tenure.file if self.tenure is not None else None
         return file.epoch if file is not None else 0
+
+    @property
+    def segment_bytes(self) -> int:
+        """The size of the segment that it has open; 0 without one."""
+        archive = self.tenure.archive if self.tenure is not None else None
+        handle = archive._handle if archive is not None else None
+        return 0 if handle is None else os.fstat(handle).st_size
 
     # --- from the scheduler's side -----------------------------------------------------------
 
@@ -84,8 +95,6 @@ class Actor:
         self.paused_at = ""
         self._mine.release()
         self._theirs.acquire()
-        if self.over:
-            self._thread.join()
         if isinstance(self.error, Violation):
             raise self.error
 

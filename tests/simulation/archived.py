@@ -73,7 +73,6 @@ def _lines(payload: bytes) -> Iterator[dict[str, Any]]:
         yield value
 
 
-def newest_segment(folder: Path, epoch: int) -> tuple[Path, int] | None:
-    """The segment that an epoch has open, and its size."""
-    found = sorted(folder.glob(f"e{epoch:08d}-*.zst.open"))
-    return (found[-1], found[-1].stat().st_size) if found else None
+def newest_segment(folder: Path, epoch: int) -> Path | None:
+    """The segment that an epoch has open."""
+    return max(folder.glob(f"e{epoch:08d}-*.zst.open"), default=None)

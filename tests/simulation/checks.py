@@ -8,6 +8,7 @@ from typing import Any
 
 from producers.contract.envelope import seal
 from tests.simulation.actor import Violation
+from tests.simulation.folders import FILE, begin_file
 from tests.simulation.oracle import Account, Acted, Settled
 from tests.simulation.story import Story, text
 from tests.simulation.world import World
@@ -170,20 +171,21 @@ def check_rebuilds(world: World) -> None:
     """I10: the archive, or without one the messages in the order of the oracle, make the same
     file again, whatever the batches.
     """
-    live = digests_of(world.data / "p00.sqlite")
+    live = digests_of(world.data / FILE)
     batch = world.random.choice(BATCHES)
+    into = world.new_folder()
+    begin_file(into)
     if world.archive_whole:
-        rebuilt = rebuild(world.archive_folder, world.new_folder(), batch, (0, 2))
+        rebuilt = rebuild(world.archive_folder, into, batch, (0, 2))
     else:
-        rebuilt = _from_log(world, batch)
+        rebuilt = _from_log(world, into, batch)
     again = digests_of(rebuilt)
     if live != again:
         unlike = sorted(run for run in live | again if live.get(run) != again.get(run))
         raise Violation(f"I10: rebuilt in batches of {batch} {unlike} became something else")
 
 
-def _from_log(world: World, batch: int | None) -> Path:
-    into = world.new_folder()
+def _from_log(world: World, into: Path, batch: int | None) -> Path:
     path = partition_path(into, 0)
     file = PartitionFile.open(
         path, partition=0, partitions=2, lineage="again", now=0, synchronous="OFF"

@@ -138,11 +138,14 @@ class Client:
         stream = self._server.keys.streams.get(key)
         items = [] if stream is None else stream.items
         if first.startswith("("):
-            items = [item for item in items if item.place > place_of(first[1:])]
+            begin = place_of(first[1:])
+            items = [item for item in items if item.place > begin]
         elif first != "-":
-            items = [item for item in items if item.place >= place_of(first)]
+            begin = place_of(first)
+            items = [item for item in items if item.place >= begin]
         if last != "+":
-            items = [item for item in items if item.place <= place_of(last)]
+            end = place_of(last)
+            items = [item for item in items if item.place <= end]
         return [(item.id.encode(), dict(item.fields)) for item in items]
 
 

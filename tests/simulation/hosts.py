@@ -6,6 +6,7 @@ import json
 import zlib
 from collections.abc import Callable
 from hashlib import sha256
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -24,7 +25,7 @@ INVALID_RUN = "-not-a-run"
 def run_ids(count: int) -> list[str]:
     """Runs of partition 0 of 2."""
     names = (f"run-{n}" for n in range(999))
-    return [name for name in names if zlib.crc32(name.encode()) % 2 == 0][:count]
+    return list(islice((name for name in names if zlib.crc32(name.encode()) % 2 == 0), count))
 
 
 def encoded(body: Body) -> bytes:

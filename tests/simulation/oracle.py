@@ -11,6 +11,7 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -115,8 +116,14 @@ def order(message_id: str) -> tuple[int, int]:
     return int(ms), int(n)
 
 
-def parse(run: str, fields: Fields) -> Parsed:  # noqa: C901 - a field after the other
-    """Read an envelope."""
+def parse(run: str, fields: Fields) -> Parsed:
+    """Read an envelope. What it returns is shared: nobody changes it."""
+    return _parse(run, tuple(fields.items()))
+
+
+@lru_cache(maxsize=1024)
+def _parse(run: str, pairs: tuple[tuple[bytes, bytes], ...]) -> Parsed:  # noqa: C901
+    fields = dict(pairs)
     producer = fields.get(b"producer", b"").decode()
     sender = producer if producer.isalnum() else None
     digits = fields.get(b"seq", b"")
@@ -167,6 +174,8 @@ class Oracle:
         self.skips: set[tuple[str, Place]] = set()
         self.breaks: set[tuple[str, Place]] = set()
         self.verdicts: dict[tuple[str, Place], str] = {}
+        self.settled: dict[str, dict[str, set[bytes]]] = {}
+        """The bodies that were settled, by run and id."""
 
     def account(self, run: str) -> Account:
         """The run's account, new if nothing of it was settled."""
@@ -222,6 +231,8 @@ class Oracle:
             account.rejections.append((message.id, reason))
             account.refused[message.id] = parsed.content
         account.ended[word] += 1
+        of_run = self.settled.setdefault(message.run, {})
+        of_run.setdefault(message.id, set()).add(message.fields.get(b"body", b""))
         account.cursor = message.id
         self.verdicts[message.run, place] = verdict
         if (message.run, place) in self.breaks:

@@ -19,6 +19,7 @@ from tests.simulation.fate import Fate, draw
 from tests.simulation.oracle import parse
 from tests.simulation.world import TTL_MS, World
 from writer.streams.control import ask
+from writer.streams.ownership import writer_id
 
 STEPS_MAX = 400
 QUIET_STEPS = 4
@@ -56,9 +57,11 @@ def run_schedule(seed: int) -> Outcome:
     finally:
         for actor in world.living():
             actor.kill()
-        world.watch.close()
+        world.close()
         shutil.rmtree(root, ignore_errors=True)
-    outcome.faults, outcome.trace = world.faults, world.trace
+    outcome.faults = world.faults
+    # The only part of it that a process has from elsewhere.
+    outcome.trace = [line.replace(writer_id(""), "") for line in world.trace]
     outcome.messages, outcome.commits = len(world.oracle.log), world.watch.stand.commit_seq
     return outcome
 

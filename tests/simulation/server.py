@@ -217,15 +217,17 @@ class Server:
     def _settle_stream(self, key: str, keep: str, trimmed: str, settled: str, last: str) -> bytes:
         stream = self.keys.streams.get(key)
         first = stream.items[0].place if stream is not None and stream.items else None
+        end = place_of(settled) if settled else (0, 0)
         if first is not None and trimmed and first < place_of(trimmed):
             return b"regressed"
         if stream is None:
             return b"kept"
-        older = [item.id for item in stream.items if settled and item.place <= place_of(settled)]
-        if older and older[-1] != settled:
+        older = [item.place for item in stream.items if item.place <= end]
+        if older and older[-1] != end:
             return b"regressed"
         if first is not None and keep:
-            gone = [item for item in stream.items if item.place < place_of(keep)]
+            begin = place_of(keep)
+            gone = [item for item in stream.items if item.place < begin]
             stream.items = stream.items[len(gone) :]
             self.on_trim(key, gone)
             return b"trimmed"

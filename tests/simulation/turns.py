@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 
 from tests.simulation.client import Client
+from tests.simulation.folders import copy_data, has_file
 from tests.simulation.hosts import INVALID_RUN, WRONG_PARTITION
 from tests.simulation.server import Keyspace, Stream
-from tests.simulation.world import TTL_MS, Backup, World, copy_data
+from tests.simulation.world import TTL_MS, Backup, World
 from writer.clock import Clock
-from writer.store.cursors import CursorReader
 from writer.streams.control import ask
 from writer.streams.reach import expire
 from writer.streams.sweep import sweep
@@ -102,15 +102,9 @@ def move(world: World) -> None:
 
 def look_around(world: World) -> None:
     """The daemon's sweep marks what nobody marked."""
-    path = world.data / "p00.sqlite"
-    if not path.exists():
-        return
-    cursors = CursorReader(path)
-    try:
+    if has_file(world.data):
         clock = Clock(lambda: world.now, lambda: 0.0)
-        sweep(Client(world.server), world.keys, 0, cursors, NeverEnded(), clock)
-    finally:
-        cursors.close()
+        sweep(Client(world.server), world.keys, 0, world.cursors, NeverEnded(), clock)
 
 
 def break_stream(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,10 +10,13 @@ import apsw
 
 from tests.simulation.actor import Actor, Violation
 from tests.simulation.archived import between, place_of
+from tests.simulation.folders import FILE, has_file
 from tests.simulation.oracle import Account, Acted, Oracle, Restart, Settled, order
 from tests.simulation.server import Fields, Item
 
 FREES = ("skip", "resume")
+Standing = tuple[int, str, int, int, int]
+"""Incarnation, message id, and how many messages were applied, duplicates and rejected."""
 
 
 class Stand(NamedTuple):
@@ -34,7 +38,7 @@ class Watch:
         self.stand = Stand(0, 0, "0:0:0")
         self.quarantined: dict[str, str] = {}
         self._acts = self._seen = 0
-        if (data / "p00.sqlite").exists():
+        if has_file(data) and self.rows("SELECT 1 FROM file"):
             self.stand = self._stand()
             self.quarantined = self._quarantines()
             rows = self.rows("SELECT max(act_seq) FROM acts")
@@ -45,7 +49,7 @@ class Watch:
         """What is committed now."""
         if self._connection is None:
             self._connection = apsw.Connection(
-                str(self.data / "p00.sqlite"), flags=apsw.SQLITE_OPEN_READONLY
+                str(self.data / FILE), flags=apsw.SQLITE_OPEN_READONLY
             )
         return self._connection.execute(query, bindings).fetchall()
 
@@ -55,7 +59,7 @@ class Watch:
             self._connection.close()
             self._connection = None
 
-    def cursors(self) -> dict[str, tuple[int, str, int, int, int]]:
+    def cursors(self) -> dict[str, Standing]:
         """Where each stream stands, and how many of its messages ended how."""
         found = self.rows(
             "SELECT run_id, incarnation, message_id, applied, duplicates, rejected FROM cursors"
@@ -64,8 +68,11 @@ class Watch:
 
     def check_cursors(self) -> None:
         """I4, I7: what is stored is what was seen to be committed, no more and no less."""
+        self._check(self.cursors())
+
+    def _check(self, cursors: Mapping[str, Standing]) -> None:
         start = (1, "0-0", 0, 0, 0)
-        stored = {run: place for run, place in self.cursors().items() if place != start}
+        stored = {run: place for run, place in cursors.items() if place != start}
         known = {
             run: (each.incarnation, each.cursor, *each.ended.values())
             for run, each in self.oracle.runs.items()
@@ -87,7 +94,8 @@ class Watch:
         self._see_acts(before, restored=actor.loop is None)
         if actor.loop is None and stand.archived != self.stand.archived:
             self._caught_up(stand)
-        for run, (incarnation, message_id, *_) in self.cursors().items():
+        cursors = self.cursors()
+        for run, (incarnation, message_id, *_) in cursors.items():
             if (incarnation, message_id) == self._known(run):
                 continue
             waits = run in before and run in quarantined
@@ -96,7 +104,7 @@ class Watch:
                 raise Violation(f"{run} moved although it is quarantined")
             self._see_moved(actor, run, incarnation, message_id)
         self.stand, self.quarantined = stand, quarantined
-        self.check_cursors()
+        self._check(cursors)
 
     def _known(self, run: str) -> tuple[int, str] | None:
         account = self.oracle.runs.get(run)
@@ -120,11 +128,8 @@ class Watch:
             return
         if order(message_id) < order(account.cursor):
             raise Violation(f"I4: the cursor of {run} went back to {message_id}")
-        passed = [
-            item
-            for item in actor.views.get(run, ())
-            if order(account.cursor) < item.place <= order(message_id)
-        ]
+        begin, end = order(account.cursor), order(message_id)
+        passed = [item for item in actor.views.get(run, ()) if begin < item.place <= end]
         if not passed or passed[-1].id != message_id:
             raise Violation(f"I4: {run} is at {message_id}, which {actor.name} did not read there")
         for item in passed:

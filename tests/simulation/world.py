@@ -6,6 +6,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,6 +19,7 @@ from tests.simulation.actor import Actor, Died, Violation
 from tests.simulation.archived import newest_segment
 from tests.simulation.client import Client
 from tests.simulation.fate import Fate
+from tests.simulation.folders import FILE, begin_file, copy_data, has_file
 from tests.simulation.hosts import Hosts, run_ids
 from tests.simulation.oracle import Entry, Oracle, Settled, parse
 from tests.simulation.server import Fields, Item, Keyspace, Server
@@ -25,6 +27,7 @@ from tests.simulation.watch import Watch
 from writer.clock import Clock
 from writer.errors import Fenced, FileBehind, PartitionTaken, Retry
 from writer.settings import WriterSettings
+from writer.store.cursors import CursorReader
 
 START_MS = 1_700_000_000_000
 TTL_MS = 1_000
@@ -36,6 +39,12 @@ AMBUSHES = ("decided", "archived", "archived", "written", "committed", "committe
 LAY_IN_WAIT = ("stream", "redis", "clock", "restore", "unarchived", "unexpected", "contend", "act")
 BEFORE_SETTLED = ("committed", "before settle")
 BEFORE_COMMIT = ("decided", "archived", "inserted", "put")
+
+
+@cache
+def usual_settings() -> WriterSettings:
+    """What every schedule's writers have in common; made once, as it is slow to make."""
+    return WriterSettings(prefix="s", partitions=2, synchronous="NORMAL", lease_ttl_ms=TTL_MS)
 
 
 class Strange(Exception):
@@ -86,17 +95,15 @@ class World:
         self._folders = 0
         self.data = self.new_folder()
         self.watch = Watch(self.data, self.oracle, self.sent)
-        self._settings = WriterSettings(
-            data=self.data,
-            prefix="s",
-            partitions=2,
-            synchronous="NORMAL",
-            lease_ttl_ms=TTL_MS,
-            batch_messages_max=fate.batch_messages,
-            batch_bytes_max=fate.batch_bytes,
-            cache_bytes_max=fate.cache_bytes,
-            archive=fate.archive,
-            replay_window_ms=fate.window_ms,
+        self.cursors = CursorReader(self.data / FILE)
+        self._settings = usual_settings().model_copy(
+            update={
+                "batch_messages_max": fate.batch_messages,
+                "batch_bytes_max": fate.batch_bytes,
+                "cache_bytes_max": fate.cache_bytes,
+                "archive": fate.archive,
+                "replay_window_ms": fate.window_ms,
+            }
         )
 
     # --- time ----------------------------------------------------------------------------------
@@ -139,8 +146,7 @@ class World:
         if point == "committed":
             self.watch.committed(actor)
         if point in ("decided", "committed"):
-            segment = newest_segment(self.archive_folder, actor.epoch)
-            actor.archive_bytes = segment[1] if segment is not None else 0
+            actor.archive_bytes = actor.segment_bytes
         if self.calm:
             return
         if self.poison and point in BEFORE_COMMIT:
@@ -210,27 +216,24 @@ class World:
 
     def _tear(self, data: Path, actor: Actor) -> None:
         segment = newest_segment(data / "archive" / "p00", actor.epoch)
-        if segment is not None and segment[1] > actor.archive_bytes:
+        size = segment.stat().st_size if segment is not None else 0
+        if segment is not None and size > actor.archive_bytes:
             self.note("torn")
-            with segment[0].open("r+b") as file:
-                file.truncate(self.random.randrange(actor.archive_bytes, segment[1]))
+            with segment.open("r+b") as file:
+                file.truncate(self.random.randrange(actor.archive_bytes, size))
 
     def trimmed(self, key: str, items: list[Item]) -> None:
         """I7: what settling removes from a stream is settled."""
         run = key.removeprefix(self.keys.run_prefix(0))
         account = self.oracle.account(run)
-        settled = {
-            (entry.id, entry.fields.get(b"body", b""))
-            for entry in self.oracle.log
-            if isinstance(entry, Settled) and entry.run == run
-        }
+        settled = self.oracle.settled.get(run, {})
         unknown = []
         for item in items:
             body = item.fields.get(b"body", b"")
             self.trimmed_keys.add((run, item.id, body))
-            if (item.id, body) not in settled and not account.knows(item.fields):
+            if body not in settled.get(item.id, ()) and not account.knows(item.fields):
                 unknown.append(item)
-        if {item.id for item in unknown} & {message_id for message_id, _ in settled}:
+        if any(item.id in settled for item in unknown):
             # Another stream that gave out an id again, under a clock that stood still: who compares
             # ids can not tell.
             self.note("same id again", run)
@@ -260,10 +263,16 @@ class World:
     def move_to(self, data: Path) -> None:
         """Go on in another data folder, once no writer is left in the old one."""
         assert all(actor.over for actor in self.actors)
-        self.watch.close()
+        self.close()
         shutil.rmtree(self.data)
         self.data = data
         self.watch = Watch(data, self.oracle, self.sent)
+        self.cursors = CursorReader(data / FILE)
+
+    def close(self) -> None:
+        """Close what only looks at the file."""
+        self.watch.close()
+        self.cursors.close()
 
     # --- writers ---------------------------------------------------------------------------------
 
@@ -273,6 +282,8 @@ class World:
         if self.random.random() < self.fate.unarchived and not self.calm:
             self.note("unarchived")
             changed["archive"] = self.archive_whole = False
+        if not has_file(self.data):
+            begin_file(self.data)
         actor = Actor(
             f"w{len(self.actors)}",
             self,
@@ -346,12 +357,3 @@ class World:
         self.trace.append(f"  {event} {fields}")
 
     warning = info
-
-
-def copy_data(data: Path, folder: Path) -> None:
-    """Copy a data folder's files; not the shared memory, which dies with the processes."""
-    for name in ("p00.sqlite", "p00.sqlite-wal"):
-        if (data / name).exists():
-            shutil.copyfile(data / name, folder / name)
-    if (data / "archive").exists():
-        shutil.copytree(data / "archive", folder / "archive")
