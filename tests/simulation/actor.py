@@ -1,17 +1,15 @@
-"""A writer that runs only when it is told to: the real tenure and the real loop, in a thread of its
-own that passes the baton back at the end of each step, or wherever the world makes it stand still.
-
-Only one thread ever runs, so a schedule is the same each time.
+"""A writer that runs only when it is told to: the real tenure and the real loop, which come back at
+the end of each step, or wherever the world makes the writer stand still.
 """
 
 from __future__ import annotations
 
 import os
-from _thread import allocate_lock, start_new_thread
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from tests.simulation.baton import Baton, baton_for
 from tests.simulation.client import Client
 from tests.simulation.server import Item
 from writer.clock import Clock
@@ -20,6 +18,9 @@ from writer.loop import PartitionLoop
 from writer.settings import WriterSettings
 from writer.streams.ownership import writer_id
 from writer.tenure import Outside, Tenure
+
+
+OVER = object()
 
 
 class Died(BaseException):
@@ -32,6 +33,10 @@ class Violation(BaseException):
 
 class Gate(Protocol):
     """The world, as a writer meets it."""
+
+    @property
+    def calm(self) -> bool:
+        """Whether no writer has to stand still from now on."""
 
     def reached(self, actor: Actor, point: str) -> None:
         """A named point or a call to Redis; may raise, or make the actor stand still."""
@@ -63,16 +68,13 @@ class Actor:
         self._leaving = False
         self._doomed = False
         self._gate = gate
-        self._mine, self._theirs = allocate_lock(), allocate_lock()
-        self._mine.acquire()
-        self._theirs.acquire()
+        self._baton: Baton | None = None
         outside = Outside(lambda: client(self), clock, self.hook, busy_ms=0)
         writer = writer_id(name)
         self._make = lambda: Tenure(
             settings, outside, log, 0, 2, accept_loss=accept_loss, writer=writer
         )
-        # Nobody waits for its start or its end: the baton says when it runs.
-        start_new_thread(self._run, ())
+        self._life = self._live()
 
     @property
     def epoch(self) -> int:
@@ -93,8 +95,14 @@ class Actor:
         """Let it run until it stands still, has made a step, or is over."""
         assert not self.over
         self.paused_at = ""
-        self._mine.release()
-        self._theirs.acquire()
+        if self._baton is None and not (self._gate.calm or self._doomed):
+            self._baton = baton_for(self._run)
+        if self._baton is not None:
+            self._baton.pass_on()
+        else:
+            self._run()
+        if not self.paused_at:
+            self._baton = None
         if isinstance(self.error, Violation):
             raise self.error
 
@@ -117,7 +125,10 @@ class Actor:
     def stand_still(self, point: str) -> None:
         """Give the baton back in the middle of something."""
         self.paused_at = point
-        self._pass()
+        assert self._baton is not None
+        self._baton.pass_back()
+        if self._doomed:
+            self.die()
 
     def die(self) -> None:
         """What a process leaves behind when it is killed: no sealed segment, no step-down."""
@@ -127,28 +138,24 @@ class Actor:
             archive._handle = None
         raise Died
 
-    def _pass(self) -> None:
-        self._theirs.release()
-        self._mine.acquire()
-        if self._doomed:
-            self.die()
-
     def _run(self) -> None:
-        self._mine.acquire()
+        """Up to the end of a step, or of its life."""
         try:
-            if not self._doomed:
-                self._live()
+            self.over = next(self._life, OVER) is OVER
         except (Died, Violation, Retry, Stop, Exception) as error:  # noqa: BLE001 - for the world
             self.error = error
-        self.over = True
-        self._theirs.release()
+            self.over = True
 
-    def _live(self) -> None:
+    def _live(self) -> Iterator[None]:
+        if self._doomed:
+            raise Died
         self.tenure = self._make()
         with self.tenure as loop:
             self.loop = loop
             while True:
-                self._pass()
+                yield
+                if self._doomed:
+                    self.die()
                 if self._leaving:
                     loop.step_down()
                     return

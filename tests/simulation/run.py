@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -58,11 +60,20 @@ class Tally:
         return "\n".join([str(self), *lines])
 
 
+@cache
+def collect_rarely() -> None:
+    """What is imported stays: it need not be looked through for garbage all the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000)
+
+
 def run_seeds(seeds: Sequence[int], ends_at: float = float("inf")) -> Tally:
     """Run schedules one after the other, up to a time (`time.time`) or the first failure."""
     from tests.simulation.schedule import run_schedule
 
     tally = Tally()
+    collect_rarely()
     for seed in seeds:
         if time.time() >= ends_at:
             break

@@ -16,16 +16,15 @@ Place = tuple[int, int]
 
 
 class Item(NamedTuple):
-    """One message in a stream; `uid` is its own, whatever its id."""
+    """One message in a stream: `uid` is its own, whatever its id; its id as two numbers and as
+    Redis writes it; its bytes.
+    """
 
     uid: int
     place: Place
     fields: Fields
-
-    @property
-    def id(self) -> str:
-        """As Redis writes it."""
-        return f"{self.place[0]}-{self.place[1]}"
+    id: str
+    size: int
 
 
 @dataclass(slots=True)
@@ -106,7 +105,8 @@ class Server:
         else:
             place = place_of(at)
             assert place > stream.last
-        item = Item(next(self._uids), place, fields)
+        size = sum(len(name) + len(value) for name, value in fields.items())
+        item = Item(next(self._uids), place, fields, f"{place[0]}-{place[1]}", size)
         stream.items.append(item)
         stream.last = place
         return item
@@ -175,11 +175,10 @@ class Server:
                 asked = min(step, room)
                 chunk, waiting = waiting[:asked], waiting[asked:]
                 for item in chunk:
-                    size = sum(len(name) + len(value) for name, value in item.fields.items())
-                    if spent > 0 and spent + size > budget:
+                    if spent > 0 and spent + item.size > budget:
                         found[0] = 1
                         return [*reply, found]
-                    spent += size
+                    spent += item.size
                     left -= 1
                     pairs = [text for pair in item.fields.items() for text in pair]
                     found.append([item.id.encode(), pairs])

@@ -59,6 +59,22 @@ class Backup:
         self.length = length
 
 
+Fault = tuple[Callable[[Actor, str], None], float]
+"""What happens to a writer, and how often."""
+
+
+class Faults(dict[str, list[Fault]]):
+    """What may happen at each point."""
+
+    def __init__(self, of: Callable[[str], list[Fault]]) -> None:
+        super().__init__()
+        self._of = of
+
+    def __missing__(self, point: str) -> list[Fault]:
+        self[point] = self._of(point)
+        return self[point]
+
+
 class World:
     """Owns all state. Everything that happens by chance is drawn from `random`."""
 
@@ -93,6 +109,7 @@ class World:
         self.faults: Counter[str] = Counter()
         self.trace: list[str] = []
         self._folders = 0
+        self._faults = Faults(self._faults_at)
         self.data = self.new_folder()
         self.watch = Watch(self.data, self.oracle, self.sent)
         self.cursors = CursorReader(self.data / FILE)
@@ -158,16 +175,16 @@ class World:
             happens(actor, point)
             return
         chance = self.random.random()
-        for happens, rate in self._faults_at(point):
+        for happens, rate in self._faults[point]:
             if chance < rate:
                 happens(actor, point)
                 return
             chance -= rate
 
-    def _faults_at(self, point: str) -> list[tuple[Callable[[Actor, str], None], float]]:
+    def _faults_at(self, point: str) -> list[Fault]:
         fate = self.fate
         crash = fate.crash * (4 if point in BEFORE_SETTLED else 1)
-        faults = [(self._crash, crash), (self._stand_still, fate.pause)]
+        faults: list[Fault] = [(self._crash, crash), (self._stand_still, fate.pause)]
         if point.startswith(("before", "after")):
             faults.append((self._cut, fate.cut))
         if point in IN_TRANSACTION:
