@@ -19,7 +19,6 @@ from writer.settings import WriterSettings
 from writer.streams.ownership import writer_id
 from writer.tenure import Outside, Tenure
 
-
 OVER = object()
 
 
