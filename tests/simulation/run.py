@@ -1,12 +1,14 @@
 """Runs many schedules: `python -m tests.simulation.run --seeds 0-999`, or replays one: `--seed 7`.
 
-`--progress FILE` lets a long run go on where it was stopped. `--mutant NAME` plants a bug first.
+`--progress FILE` lets a long run go on where it was stopped, `--failures N` where one failed.
+`--mutant NAME` plants a bug first.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -20,7 +22,7 @@ from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 
-CHUNK = 25
+CHUNK = 10
 TRACE_LINES = 200
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
 
@@ -50,6 +52,17 @@ class Tally:
             f"{self.faults['crash']} crashes, {faults} faults in all, {len(self.failures)} failed"
         )
 
+    def to_json(self) -> str:
+        """For `of_json`."""
+        return json.dumps(vars(self))
+
+    @classmethod
+    def of_json(cls, text: str) -> Tally:
+        """What `to_json` wrote."""
+        told = json.loads(text)
+        failures = {int(seed): error for seed, error in told.pop("failures").items()}
+        return cls(**told | {"faults": Counter(told["faults"]), "failures": failures})
+
     def told(self) -> str:
         """Every kind of fault, and every failure."""
         lines = [f"  {count:7d} {fault}" for fault, count in sorted(self.faults.items())]
@@ -68,8 +81,8 @@ def collect_rarely() -> None:
     gc.set_threshold(50_000)
 
 
-def run_seeds(seeds: Sequence[int], ends_at: float = float("inf")) -> Tally:
-    """Run schedules one after the other, up to a time (`time.time`) or the first failure."""
+def run_seeds(seeds: Sequence[int], ends_at: float = float("inf"), failures_max: int = 1) -> Tally:
+    """Run schedules one after the other, up to a time (`time.time`) or a number of failures."""
     from tests.simulation.schedule import run_schedule
 
     tally = Tally()
@@ -84,35 +97,44 @@ def run_seeds(seeds: Sequence[int], ends_at: float = float("inf")) -> Tally:
         tally.faults += outcome.faults
         if outcome.error is not None:
             tally.failures[seed] = f"{type(outcome.error).__name__}: {outcome.error}"
-            break
+            if len(tally.failures) == failures_max:
+                break
     return tally
 
 
 def run_parallel(
-    seeds: Sequence[int], processes: int, ends_at: float = float("inf")
-) -> Iterator[tuple[int, Tally]]:
-    """The same in processes of their own; yields up to which seed all is done, and the sum so
-    far.
+    seeds: Sequence[int], processes: int, ends_at: float = float("inf"), failures_max: int = 1
+) -> Iterator[Tally]:
+    """The same in processes of their own; yields the sum over the first so many, again and again.
+
+    What failed is told at once, wherever it stands.
     """
     chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
-    total, done = Tally(), [False] * len(chunks)
+    total, ahead = Tally(), dict[int, Tally]()
+    added = 0
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         waiting = iter(enumerate(chunks))
         running = {}
         while True:
-            while len(running) <= processes and not total.failures and time.time() < ends_at:
+            while (
+                len(running) <= processes
+                and len(total.failures) < failures_max
+                and time.time() < ends_at
+            ):
                 at, chunk = next(waiting, (-1, ()))
                 if at < 0:
                     break
-                running[pool.submit(run_seeds, chunk, ends_at)] = at
+                running[pool.submit(run_seeds, chunk, ends_at, failures_max)] = at
             if not running:
                 return
             ended, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in ended:
-                done[running.pop(future)] = True
-                total.add(future.result())
-            whole = done.index(False) if False in done else len(done)
-            yield (seeds[0] + whole * CHUNK, total)
+                ahead[running.pop(future)] = future.result()
+                total.failures |= future.result().failures
+            while added in ahead and ahead[added].schedules == len(chunks[added]):
+                total.add(ahead.pop(added))
+                added += 1
+            yield total
 
 
 def regressions() -> list[int]:
@@ -164,6 +186,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after these")
     parser.add_argument("--progress", type=Path, help="file that says how far an earlier run got")
+    parser.add_argument("--failures", type=int, default=1, help="stop after so many")
     parser.add_argument("--mutant", help="plant this bug first; see mutants.py")
     parser.add_argument("--first", action="store_true", help="one process; say the failing seed")
     options = parser.parse_args()
@@ -181,25 +204,33 @@ def main() -> int:
             print(tally.told())
             print(f"first failure: seed {min(tally.failures)}")
         return 1 if tally.failures else 0
-    return long_run(seeds, options.processes, options.seconds, options.progress)
+    return long_run(seeds, options.processes, options.seconds, options.progress, options.failures)
 
 
-def long_run(seeds: range, processes: int, seconds: float, progress: Path | None) -> int:
+def long_run(
+    seeds: range, processes: int, seconds: float, progress: Path | None, failures_max: int = 1
+) -> int:
     """Run all seeds, the regressions first, and tell every few seconds how far it is."""
     started = told = time.time()
-    total = run_seeds(regressions())
-    begin = seeds.start
+    before = Tally()
     if progress is not None and progress.exists():
-        begin = max(begin, int(progress.read_text()))
-    if not total.failures and begin < seeds.stop:
-        for upto, so_far in run_parallel(range(begin, seeds.stop), processes, started + seconds):
-            total = so_far
+        before = Tally.of_json(progress.read_text())
+    begin = seeds.start + before.schedules
+    before.failures = {seed: error for seed, error in before.failures.items() if seed < begin}
+    total = run_seeds(regressions())
+    if not total.failures:
+        total = before
+        left = range(begin, seeds.stop)
+        for so_far in run_parallel(left, processes, started + seconds, failures_max):
+            total = Tally()
+            total.add(before)
+            total.add(so_far)
             if progress is not None:
-                progress.write_text(f"{min(upto, seeds.stop)}\n")
+                progress.write_text(total.to_json() + "\n")
             if time.time() - told >= 10:
                 told = time.time()
                 rate = so_far.schedules / (told - started)
-                print(f"{rate:6.1f}/s  up to seed {upto}: {so_far}", flush=True)
+                print(f"{rate:6.1f}/s  {total}", flush=True)
     print(total.told())
     print(f"{time.time() - started:.0f} s from seed {begin}")
     return 1 if total.failures else 0
