@@ -11,7 +11,7 @@ import pytest
 from producers.contract.commands import MODELS
 from tests.support.host import Host
 from tests.support.workload import base_state, iso, workflow
-from tests.support.world import CoreWorld, DUPLICATE, HELD, START_MS, StoredWorld
+from tests.support.world import DUPLICATE, HELD, START_MS, CoreWorld, StoredWorld
 from writer.core.decide import RULES
 from writer.core.parts import document
 from writer.core.run import Effect, Head
