@@ -58,6 +58,7 @@ def catch_up(
     *,
     now: int,
     until: Until = None,
+    claim: Callable[[Position], None] = lambda _: None,
     beat: Callable[[], None] = lambda: None,
     hook: Hook = no_hook,
 ) -> int:
@@ -65,16 +66,23 @@ def catch_up(
     was.
 
     Operator acts first: those that messages are decided by. Messages that are settled already, or
-    stand in the archive twice, are passed over. Dying in between only repeats it. `beat` is called
-    before each batch, to keep a lease alive. Raises FileTooNew for a message that a newer
+    stand in the archive twice, are passed over. Dying in between only repeats it. If there is
+    anything, `claim` is told first up to where the archive is read. `beat` is called before each
+    batch, to keep a lease alive. Raises FileTooNew for a message that a newer
     statewriter settled, ArchiveDamaged.
     """
     since = Position.parse(applier.file.identity().archived)
-    acts = [act for _, found, _ in read_archive(folder, since) for act in found]
+    acts: list[Act] = []
+    end = since
+    for _, found, position in read_archive(folder, since):
+        acts += found
+        end = position
+    if end != since:
+        claim(end)
     if acts:
         applier.restore_acts(acts, now=now, hook=hook)
     applied = 0
-    for messages, position in _batches(folder, since, Bounds(until)):
+    for messages, position in _batches(folder, since, Bounds(until, end)):
         beat()
         settled, _ = applier.apply(
             messages,

@@ -130,9 +130,9 @@ class Tenure:
         self._take_file(settler, applier, ownership, folder)
         identity = self.file.identity()
         if settings.archive:
-            about = {"partition": partition, "partitions": self._partitions, "rules": RULES_VERSION}
-            after = Position.parse(identity.archived)
-            self.archive = applier.archive = Archive(folder, self.file.epoch, about, after=after)
+            if self.archive is None:
+                self.archive = self._archive(folder, Position.parse(identity.archived))
+            applier.archive = self.archive
             if identity.commit_seq and not segments(folder):
                 interrupt(folder, self.file.epoch - 1)
         elif segments(folder):
@@ -184,7 +184,12 @@ class Tenure:
         mark, identity, complete = self._compare(settler, folder)
         behind = mark.commit_seq > identity.commit_seq
         caught_up = catch_up(
-            applier, folder, now=clock.now_ms(), beat=ownership.keep, hook=self._outside.hook
+            applier,
+            folder,
+            now=clock.now_ms(),
+            claim=partial(self._claim_archive, folder),
+            beat=ownership.keep,
+            hook=self._outside.hook,
         )
         if caught_up:
             self._log.warning("caught_up", partition=self._partition, messages=caught_up)
@@ -210,6 +215,20 @@ class Tenure:
                 redis_commit=mark.commit_seq,
                 loss_accepted=not complete,
             )
+
+    def _archive(self, folder: Path, after: Position) -> Archive:
+        assert self.file is not None
+        about = {
+            "partition": self._partition,
+            "partitions": self._partitions,
+            "rules": RULES_VERSION,
+        }
+        return Archive(folder, self.file.epoch, about, after=after)
+
+    def _claim_archive(self, folder: Path, end: Position) -> None:
+        if self._settings.archive:
+            self.archive = self._archive(folder, end)
+            self.archive.begin()
 
     def _compare(self, settler: Settler, folder: Path) -> tuple[Mark, Identity, bool]:
         """What Redis and the file say of themselves, and whether the archive holds all between."""

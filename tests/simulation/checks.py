@@ -92,6 +92,19 @@ def _told_of_life(story: Story) -> Facts:
     }
 
 
+def _assembled(parts: dict[str, tuple[str, str]], pointer: str) -> Any:
+    """A state from its parts. No key of a simulated one needs an escape."""
+    shape, value = parts[pointer]
+    if shape == "value":
+        return json.loads(value)
+    inside = f"{pointer}/"
+    if shape == "array":
+        first, length = json.loads(value)
+        return [_assembled(parts, f"{inside}{first + place}") for place in range(length)]
+    keys = [each[len(inside) :] for each in parts if each.startswith(inside)]
+    return {key: _assembled(parts, inside + key) for key in keys if "/" not in key}
+
+
 def stored_of(world: World, run: str) -> Facts:
     """The same of the file."""
     rows = world.watch.rows
@@ -104,10 +117,12 @@ def stored_of(world: World, run: str) -> Facts:
         key,
     )
     head = rows("SELECT status, title, revision, reserved FROM runs WHERE run_key = ?", key)
-    state = rows(
-        "SELECT value, shape, max(revision) FROM state_parts WHERE run_key = ? AND pointer = ''",
+    parts = rows(
+        "SELECT pointer, shape, value, max(revision) FROM state_parts WHERE run_key = ? "
+        "GROUP BY pointer",
         key,
     )
+    state = {pointer: (shape, value) for pointer, shape, value, _ in parts if value is not None}
     return {
         "producers": [
             list(row)
@@ -130,7 +145,7 @@ def stored_of(world: World, run: str) -> Facts:
         ),
         "lease": list(lease[0]) if lease else None,
         "run": list(head[0]) if head else None,
-        "state": text(json.loads(state[0][0])) if state[0][1] == "value" else None,
+        "state": text(_assembled(state, "")) if state else None,
         "updates": {
             (type_, key_): text(json.loads(data))
             for type_, key_, data, _ in rows(

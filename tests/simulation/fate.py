@@ -7,7 +7,8 @@ from random import Random
 
 KINDS = {
     "run.create": 1,
-    "run.snapshot": 8,
+    "run.snapshot": 6,
+    "run.patch": 6,
     "run.update": 6,
     "run.annotate": 2,
     "run.resume": 1,

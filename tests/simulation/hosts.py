@@ -16,6 +16,7 @@ Body = dict[str, Any]
 
 OWNERS = ("a", "b")
 LEASE_MS = (50, 2_000, 60_000)
+STATES = ("run.create", "run.snapshot", "run.patch")
 LARGE = "x" * 700
 FAR = 2**33
 WRONG_PARTITION = next(f"wrong-{n}" for n in range(99) if zlib.crc32(f"wrong-{n}".encode()) % 2)
@@ -45,6 +46,8 @@ class Hosts:
         self._newer = newer
         self._seqs: dict[tuple[str, str], int] = {}
         self._tokens: dict[tuple[str, str], list[str]] = {}
+        self._stated: dict[tuple[str, str], tuple[int, int]] = {}
+        """The sequence of a producer's last state of a run, and how many items its log has."""
         self._count = 0
 
     def message(self, run: str) -> Fields:
@@ -64,12 +67,17 @@ class Hosts:
             # An honest producer never does this: a jump too far, or a sequence used before.
             seq = random.choice([seq + FAR, max(seq - 1, 1), max(seq - 3, 1)])
         self._count += 1
+        self._producer = producer
+        body = getattr(self, kind.replace(".", "_"))(run)
+        if kind in STATES and random.random() < 0.97:
+            log = self._logged(run, body)
+            self._stated[run, producer] = (seq, log)
         fields = {
             b"v": b"1",
             b"kind": kind.encode(),
             b"producer": producer.encode(),
             b"seq": b"%d" % seq,
-            b"body": encoded(getattr(self, kind.replace(".", "_"))(run)),
+            b"body": encoded(body),
         }
         auth = self._auth(run, kind)
         if auth is not None:
@@ -107,7 +115,42 @@ class Hosts:
             state["status"] = random.choice(["running"] * 8 + ["waiting", "completed", "failed"])
         if random.random() < 0.1:
             state["title"] = random.choice(["t", "u"])
+        if random.random() < 0.7:
+            state["log"] = [self._item() for _ in range(random.randint(0, 3))]
         return state
+
+    def _item(self) -> str:
+        return self._random.choice(["short", LARGE]) + str(self._count)
+
+    def _logged(self, run: str, body: Body) -> int:
+        """How many items the log has after a state was sent."""
+        if "base" not in body:
+            return len(body.get("state", {}).get("log", ()))
+        _, before = self._stated.get((run, self._producer), (0, 0))
+        return before + sum(len(each["items"]) - each["delete"] for each in body["splice"])
+
+    def run_patch(self, run: str) -> Body:
+        random = self._random
+        base, log = self._stated.get((run, self._producer), (1, 0))
+        if random.random() < 0.05:
+            base = max(base - 1, 1)
+        body: Body = {"base": base, "remove": [], "set": [], "splice": []}
+        if random.random() < 0.2:
+            body["remove"].append(["title"])
+        if random.random() < 0.6:
+            body["set"].append({"path": ["n"], "value": self._count})
+        if random.random() < 0.3:
+            status = random.choice(["running"] * 8 + ["waiting", "completed"])
+            body["set"].append({"path": ["status"], "value": status})
+        if log and random.random() < 0.7:
+            first = random.choice([0, log, random.randint(0, log)])
+            gone = random.randint(0, min(1, log - first))
+            new = [self._item() for _ in range(random.randint(0, 2))]
+            where = {"path": ["log"], "length": log, "start": first, "delete": gone}
+            body["splice"].append({**where, "items": new})
+        if random.random() < 0.3:
+            body["event"] = {"type": random.choice(["node_started", "node_finished"])}
+        return body
 
     def run_create(self, run: str) -> Body:
         body: Body = {"state": {"status": "running", "n": 0}}

@@ -279,7 +279,9 @@ class Oracle:
             return f"rejected {parsed.reason}"
         if parsed.seq in sender.missing and _newest(sender, parsed) > parsed.seq:
             return "rejected superseded"
-        told = Told(parsed.kind, parsed.body, parsed.auth, parsed.producer, message_id, at)
+        told = Told(
+            parsed.kind, parsed.body, parsed.auth, parsed.producer, parsed.seq, message_id, at
+        )
         try:
             made = perform(account.story, told)
         except No as no:

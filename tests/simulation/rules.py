@@ -83,16 +83,19 @@ def create(story: Story, told: Told, _: Segment | None) -> Event | str:
             raise No("definition_conflict")
         life.content, life.reserved, life.status = content, False, "running"
         put(life, body.get("state", life.state))
+        life.sent = (told.producer, told.seq) if "state" in body else None
         return revise(story, told)
     status = "queued" if queued else state.get("status", "running")
     title = state.get("title", body.get("title"))
-    story.life = Life(content, queued, definition, status, state, title)
+    sent = (told.producer, told.seq) if "state" in body else None
+    story.life = Life(content, queued, definition, status, state, title, sent)
     return revise(story, told)
 
 
 def put(life: Life, state: Body) -> None:
     """A document that names a status or a title changes the run's."""
     life.state = state
+    life.sent = None
     life.status = state.get("status", life.status)
     life.title = state.get("title", life.title)
     life.reserved = life.reserved and life.status == "queued"
@@ -110,7 +113,32 @@ def snapshot(story: Story, told: Told, _: Segment | None) -> Event:
     if life.status in FINISHED:
         raise No("run_terminal")
     put(life, told.body["state"])
+    life.sent = (told.producer, told.seq)
     return revise(story, told, told.body.get("event", {}).get("type"))
+
+
+def patch(story: Story, told: Told, _: Segment | None) -> Event:
+    life = alive(story)
+    if life.status in FINISHED:
+        raise No("run_terminal")
+    if life.sent != (told.producer, told.body["base"]):
+        raise No("base_changed")
+    state = dict(life.state)
+    for (name,) in told.body["remove"]:
+        state.pop(name, None)
+    for member in told.body["set"]:
+        (name,) = member["path"]
+        state[name] = member["value"]
+    for splice in told.body["splice"]:
+        (name,) = splice["path"]
+        items, first = state.get(name), splice["start"]
+        last = first + splice["delete"]
+        if not isinstance(items, list) or len(items) != splice["length"] or last > len(items):
+            raise No("base_changed")
+        state[name] = [*items[:first], *splice["items"], *items[last:]]
+    put(life, state)
+    life.sent = (told.producer, told.seq)
+    return revise(story, told, told.body.get("event", {}).get("type", "run.snapshot"))
 
 
 def update(story: Story, told: Told, _: Segment | None) -> Event:
@@ -290,6 +318,7 @@ def release(story: Story, told: Told, _: Segment | None) -> Event:
 KINDS: dict[str, Any] = {
     "run.create": create,
     "run.snapshot": snapshot,
+    "run.patch": patch,
     "run.update": update,
     "run.resume": resume,
     "run.reset": reset,

@@ -10,7 +10,7 @@ Body = dict[str, Any]
 Auth = dict[str, Any]
 
 FINISHED = {"completed", "failed", "timed_out", "cancelled"}
-STATE = ("run.snapshot", "run.resume", "run.reset", "run.interrupt")
+STATE = ("run.snapshot", "run.patch", "run.resume", "run.reset", "run.interrupt")
 LEASE = ("lease.claim", "lease.renew", "lease.release")
 FOR_HOLDERS = (*STATE, "run.update", "run.delete", "session.bind")
 FOR_BINDERS = ("session.entry", "session.events", "session.capture")
@@ -77,6 +77,7 @@ class Life:
     status: str
     state: Body
     title: str | None
+    sent: tuple[str, int] | None = None
     revision: int = 0
     segments: dict[str, Segment] = field(default_factory=dict)
     current: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -109,6 +110,7 @@ class Told:
     body: Body
     auth: Auth | None
     producer: str
+    seq: int
     message: str
     at: int
 
