@@ -191,7 +191,7 @@ def back_up_or_restore(world: World) -> None:
 
 
 def expire_archive(world: World) -> None:
-    """Retention removes what is sealed of the archive. A writer does so, and not while it enters."""
+    """Retention removes sealed segments. A writer does so, and not while it enters."""
     if any(actor.loop is None for actor in world.living()):
         return
     if world.fate.archive and expire(world.archive_folder, 2**62):
