@@ -1,6 +1,7 @@
 # make demo    set up, then run the main job end to end
 # make test    set up, then every check and every test but the soak
 # make check   format, lint, types, layers, house rules, tests without servers: under a minute
+# make bench   measure against peers and limits: a table, under a quarter of an hour
 # make soak    the tests that take minutes or hours
 # make clean   remove what the others made, data of demos included
 
@@ -8,12 +9,13 @@ SHELL := /bin/bash
 BIN := .venv/bin
 SETUP := .venv/.setup
 INTEGRATIONS := .venv/.integrations
+BENCH := .venv/.bench
 DEMO_DATA ?= demo-data/$(shell date +%Y%m%d-%H%M%S)
-# More arguments for pytest: make test ARGS="-k embedded --server valkey"
+# More arguments: make test ARGS="-k embedded --server valkey", make bench ARGS="--only runs"
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint check test soak clean
+.PHONY: help setup demo lint check test bench soak clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -43,6 +45,13 @@ $(INTEGRATIONS): $(SETUP)
 	  --editable '.[integrations]' --constraint constraints.txt
 	@touch $(INTEGRATIONS)
 
+# The peers that `make bench` measures against.
+$(BENCH): $(SETUP)
+	@echo "setup: installing what we are measured against"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check \
+	  --editable '.[bench]' --constraint constraints.txt
+	@touch $(BENCH)
+
 demo: setup
 	@mkdir -p $(dir $(DEMO_DATA))
 	$(BIN)/statewriter demo --data $(DEMO_DATA)
@@ -59,6 +68,9 @@ check: lint
 # A file's tests stay in one process: they share its servers.
 test: lint
 	$(BIN)/python -m pytest -q -m "not soak" -n 2 --dist loadfile $(ARGS)
+
+bench: $(BENCH)
+	$(BIN)/python -m tests.bench $(ARGS)
 
 soak: $(INTEGRATIONS)
 	$(BIN)/python -m pytest -m soak $(ARGS)
