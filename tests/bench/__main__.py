@@ -34,13 +34,20 @@ def module_of(name: str) -> ModuleType:
 
 
 def measured(name: str, room: Room) -> Iterator[Figure]:
-    """The rows of a group; what can not be measured, or goes wrong, is a row too."""
+    """The rows of a group; what can not be measured, or went wrong, is a row too."""
     try:
-        yield from module_of(name).measure(room)
+        module = module_of(name)
+        if _is_long(module) and not room.long:
+            yield table.skipped(name, "takes minutes to build: --long")
+        else:
+            yield from module.measure(room)
     except Skip as why:
         yield table.skipped(name, str(why))
     except ModuleNotFoundError as missing:
         yield table.skipped(name, f"{missing.name} is not installed: make bench installs it")
+    except Exception as error:  # noqa: BLE001 - one group must not take the others with it
+        room.console.print_exception()
+        yield table.failed(name, error)
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -68,7 +75,8 @@ def main(given: Sequence[str] | None = None) -> int:
             console.print(f"{name:<12}{' (long)' if _is_long(module) else ''} {first}")
         return 0
     with tempfile.TemporaryDirectory(prefix="sw-bench-", dir=asked.folder) as place:
-        room = Room(Path(place), console, asked.rounds, asked.quick, asked.long)
+        wanted_long = asked.long or bool(asked.only)
+        room = Room(Path(place), console, asked.rounds, asked.quick, wanted_long)
         if asked.profile:
             for line in module_of(asked.profile).profile(room):
                 console.print(line, highlight=False)
@@ -84,12 +92,6 @@ def _measure_all(asked: argparse.Namespace, room: Room) -> int:
     started, load = datetime.now(UTC), busy()
     rows: list[Figure] = []
     for name in asked.only or names():
-        try:
-            if not asked.only and not asked.long and _is_long(module_of(name)):
-                rows.append(table.skipped(name, "takes minutes to build: --long"))
-                continue
-        except ModuleNotFoundError:
-            pass
         room.log(name)
         for figure in measured(name, room):
             room.log(f"{name}: {figure.figure} {table.number(figure.ours)} {figure.unit}")
@@ -108,7 +110,7 @@ def _measure_all(asked: argparse.Namespace, room: Room) -> int:
             room.console.print(f"{row.figure}: {row.note}", highlight=False)
     if not room.quick:
         keep(asked.json or RESULTS / f"{started:%Y-%m-%d}.json", about, rows)
-    return 0
+    return 1 if any(table.verdict(row) == "FAILED" for row in rows) else 0
 
 
 def keep(path: Path, about: dict[str, str], rows: Sequence[Figure]) -> None:

@@ -108,8 +108,16 @@ def skipped(name: str, why: str) -> Figure:
     return Figure(name, float("nan"), "", "", None, None, None, None, f"skipped: {why}")
 
 
+def failed(name: str, error: Exception) -> Figure:
+    """A row of what went wrong."""
+    why = f"failed: {type(error).__name__}: {error}".partition("\n")[0]
+    return Figure(name, float("nan"), "", "", None, None, None, None, why)
+
+
 def verdict(figure: Figure) -> str:
     """The last word of a row."""
+    if figure.note.startswith("failed: "):
+        return "FAILED"
     if figure.met is None:
         return "skipped" if isnan(figure.ours) else ""
     return "met" if figure.met else "MISSED"
@@ -146,7 +154,9 @@ def rich_table(figures: Iterable[Figure]) -> Table:
     """For a terminal."""
     table = Table(*COLUMNS[:-1])
     for figure in figures:
-        style = {"MISSED": "red", "met": "green", "skipped": "dim"}.get(verdict(figure))
+        style = {"MISSED": "red", "FAILED": "red", "met": "green", "skipped": "dim"}.get(
+            verdict(figure)
+        )
         table.add_row(*cells(figure)[:-1], style=style)
     return table
 

@@ -1,0 +1,87 @@
+"""Commands per second of a backlog of 1 KB transcript entries, one partition, against limits.
+
+Ours: the daemon as it ships, from a preloaded Redis, timed from the moment when it takes the
+partition to the commit of the last message. The limit: the same final rows, with the same
+statements in the same transactions, through apsw's `executemany`, with checkpoints beside it like
+ours, and nothing else: no Redis, no decoding, no deciding, no archive. They are recorded from a run
+of the real loop on the same messages. Plain rows of 1 KB into a table without an index tell how
+fast the machine is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.bench.peers import raw
+from tests.bench.room import Room
+from tests.bench.table import Figure, at_least, compare
+from tests.bench.workload import Packed, entry_commands, load, run_ids
+from tests.bench.writing import daemon, loop
+
+RUNS = 80
+ENTRIES = 500
+PLAIN_ROWS = 100_000
+SYNCS = 2_000
+SCALE = 30_000 / 150_000
+"""Commands for each plain row that the machine takes."""
+
+
+def measure(room: Room) -> Iterator[Figure]:
+    """Our rate against each limit, then the limits of Redis and of the disk."""
+    messages = backlog(4 if room.quick else RUNS, 20 if room.quick else ENTRIES)
+    recorded = record(room, messages)
+    rows = raw.rows_of(recorded)
+    room.log(f"drain: {len(messages)} commands become {rows} rows in {len(recorded)} commits")
+    samples: dict[str, list[float]] = {"ours": [], "same": [], "plain": [], "xadd": [], "sync": []}
+    for _ in range(room.rounds):
+        with room.folder() as folder:
+            samples["same"].append(len(messages) / raw.replay(recorded, folder))
+        with room.redis() as server, room.folder() as folder:
+            samples["xadd"].append(raw.pipelined_xadd(server, messages))
+            with daemon(folder / "data", server.url) as running:
+                took = running.settled_at(len(messages)) - running.taken_at()
+            samples["ours"].append(len(messages) / took)
+        with room.folder() as folder:
+            samples["plain"].append(raw.plain_rows(folder, 1_000 if room.quick else PLAIN_ROWS))
+            samples["sync"].append(raw.fdatasync(folder, 50 if room.quick else SYNCS))
+        room.log("drain: " + ", ".join(f"{name} {last[-1]:,.0f}" for name, last in samples.items()))
+    ours, unit = samples["ours"], "commands/s"
+    name = "drain of 1 KB entries, daemon from Redis"
+    shape = f"{len(messages) / len(recorded):.0f} commands and {rows / len(recorded):.0f} rows each"
+    yield compare(
+        name,
+        ours,
+        unit,
+        "executemany of the same rows, same commits",
+        samples["same"],
+        target=at_least(0.5),
+        note=f"commits of {shape}; 0.6 is the stretch",
+    )
+    yield compare(
+        name,
+        ours,
+        unit,
+        "executemany of plain 1 KB rows",
+        samples["plain"],
+        target=at_least(SCALE),
+        note="30,000/s where the plain rows reach 150,000/s",
+    )
+    yield compare(name, ours, unit, "XADD, 200 a pipeline, AOF everysec", samples["xadd"])
+    yield compare(name, ours, unit, "fdatasync of 4 KB", samples["sync"])
+
+
+def backlog(runs: int, entries: int) -> list[Packed]:
+    """Entries of many runs, in turns."""
+    own = [list(entry_commands(run, entries)) for run in run_ids(runs)]
+    return [message for turn in zip(*own, strict=True) for message in turn]
+
+
+def record(room: Room, messages: list[Packed]) -> raw.Recorded:
+    """What the loop writes when it drains these messages."""
+    with room.redis() as server, room.folder() as folder:
+        load(server, messages)
+        with loop(folder / "data", server.url) as stepping, raw.recording(stepping.file) as found:
+            left = len(messages)
+            while left:
+                left -= stepping.step()
+    return found
