@@ -36,6 +36,7 @@ class Running:
         self._data = data
         self._log = log
         self._process = process
+        self._used_before = 0.0
 
     @property
     def pid(self) -> int:
@@ -65,7 +66,14 @@ class Running:
         raise AssertionError
 
     def cpu_s(self) -> float:
-        """Processor seconds that it has used."""
+        """Processor seconds that it has used since it took its first partition."""
+        return self._used() - self._used_before
+
+    def begin(self) -> None:
+        """Count from here."""
+        self._used_before = self._used()
+
+    def _used(self) -> float:
         parts = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(parts[11]) + int(parts[12])) / 100
 
@@ -111,6 +119,7 @@ def daemon(
     running = Running(data, log, process)
     try:
         running.taken_at()
+        running.begin()
         yield running
     finally:
         process.send_signal(signal.SIGTERM)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.bench import stages
 from tests.bench.peers import raw
 from tests.bench.room import Room
 from tests.bench.table import Figure, at_least, compare
@@ -85,3 +86,8 @@ def record(room: Room, messages: list[Packed]) -> raw.Recorded:
             while left:
                 left -= stepping.step()
     return found
+
+
+def profile(room: Room) -> Iterator[str]:
+    """Where the time of an entry goes."""
+    yield from stages.all_of(room, backlog(4 if room.quick else 20, 500))

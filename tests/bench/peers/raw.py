@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -58,10 +59,18 @@ def recording(file: PartitionFile) -> Iterator[Recorded]:
         recorded[:] = [statements for statements in recorded if statements]
 
 
-def replay(recorded: Recorded, folder: Path) -> float:
+Timed = Callable[[str, Callable[[], Any]], None]
+
+
+def untimed(sql: str, write: Callable[[], Any]) -> None:
+    """Write."""
+    write()
+
+
+def replay(recorded: Recorded, folder: Path, timed: Timed = untimed) -> float:
     """Seconds for the same rows into the same tables in the same transactions, and nothing else.
 
-    Checkpoints run beside it as in a daemon.
+    Checkpoints run beside it as in a daemon. `timed` makes each statement's calls.
     """
     path = partition_path(folder, 0)
     file = PartitionFile.open(path, partition=0, partitions=1, lineage="x", now=START_MS)
@@ -73,8 +82,8 @@ def replay(recorded: Recorded, folder: Path) -> float:
     for statements in recorded:
         connection.execute("BEGIN IMMEDIATE")
         for sql, rows in statements:
-            connection.executemany(sql, rows)
-        connection.execute("COMMIT")
+            timed(sql, partial(connection.executemany, sql, rows))
+        timed("COMMIT", partial(connection.execute, "COMMIT"))
     took = perf_counter() - started
     checkpointer.stop()
     file.close()
