@@ -167,6 +167,9 @@ def applier(data: Path, synchronous: str = "FULL") -> Iterator[Applier]:
         file.close()
 
 
-def as_read(messages: Sequence[Packed]) -> list[Message]:
-    """Messages as a loop reads them."""
-    return [Message(run, f"{START_MS + at}-0", f) for at, (run, f) in enumerate(messages)]
+def as_read(messages: Sequence[Packed], first: int = 0) -> list[Message]:
+    """Messages as a loop reads them; `first` is how many came before."""
+    return [
+        Message(run, f"{START_MS + place}-0", fields)
+        for place, (run, fields) in enumerate(messages, first)
+    ]

@@ -2,12 +2,14 @@
 
 Statement for statement what such a store does: content-addressed blobs that are read back, one
 event with a payload blob for each revision, the whole state as a blob for each, all attempts
-written again at each snapshot. Where it can be kinder it is: SQL is prepared once (apsw keeps
-statements), JSON is made by orjson, ids come from a counter. WAL, synchronous FULL.
+written again at each snapshot, SQL prepared anew at each use. With `prepared` statements are kept
+instead. JSON is made by orjson and ids come from a counter, kinder than it is to itself. WAL,
+synchronous FULL. Its file after one typical run is within 1 % of what seed 0's own is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from hashlib import sha256
 from itertools import count
@@ -23,21 +25,36 @@ from tests.support.workload import iso
 Document = dict[str, Any]
 NOW = 1_787_443_200_000
 JSON, TEXT = "application/json", "text/plain"
-PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "wal_autocheckpoint=1000")
+PRAGMAS = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "foreign_keys=ON",
+    "busy_timeout=5000",
+    "wal_autocheckpoint=1000",
+)
+STATEMENTS_KEPT = 100
 OUTCOMES = {"ok": "completed", "timed_out": "timed_out", "cancelled": "cancelled"}
 
 
 class Seed0:
     """The store. `perform` takes the operations of the workload; a run's state is its caller's."""
 
-    def __init__(self, path: Path, synchronous: str = "FULL") -> None:
-        self._connection = apsw.Connection(str(path))
-        for pragma in (*PRAGMAS, f"synchronous={synchronous}", "busy_timeout=5000"):
+    def __init__(self, path: Path, *, prepared: bool = False) -> None:
+        kept = STATEMENTS_KEPT if prepared else 0
+        self._connection = apsw.Connection(str(path), statementcachesize=kept)
+        for pragma in PRAGMAS:
             self._connection.execute(f"PRAGMA {pragma}").fetchall()
         tables = Path(__file__).with_name("seed0_tables.sql").read_text()
         self._connection.execute(tables).fetchall()
         self._sql = self._connection.execute
         self._ids = count(1)
+
+    def perform_all(self, run: str, operations: Iterable[Op]) -> None:
+        """Every operation of a run, the first of which creates it."""
+        state: Document = {}
+        for operation in operations:
+            state = operation.payload[1] if operation.name == "init" else state
+            self.perform(run, state, operation)
 
     def close(self) -> None:
         """Close the file: its WAL goes into it."""
