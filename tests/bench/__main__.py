@@ -108,7 +108,7 @@ def _measure_all(asked: argparse.Namespace, room: Room) -> int:
     for row in rows:
         if row.note:
             room.console.print(f"{row.figure}: {row.note}", highlight=False)
-    if not room.quick:
+    if asked.json or not room.quick:
         keep(asked.json or RESULTS / f"{started:%Y-%m-%d}.json", about, rows)
     return 1 if any(table.verdict(row) == "FAILED" for row in rows) else 0
 
