@@ -35,13 +35,13 @@ from tests.bench.workload import (
     entry,
     growth_states,
     packed,
+    patch,
     run_ids,
     typical_ops,
     update,
     workflow,
 )
-from tests.bench.writing import applier, as_read
-from tests.support.world import START_MS
+from tests.bench.writing import applier, apply, as_read
 from writer.apply import Applier, Message
 
 FIGURES = Path(__file__).with_name("guard.json")
@@ -70,6 +70,7 @@ def works() -> dict[str, list[Packed]]:
         "events": map(command, batches),
         "update": (Sent("run.update", update(n)) for n in range(250)),
         "snapshot": (command(Op("snapshot", each)) for each in growth_states(run, 40)),
+        "patch": (patch(Op("snapshot", each)) for each in growth_states(run, 80)),
     }
     return {name: list(packed(run, [*begin, *sent])) for name, sent in kinds.items()}
 
@@ -143,13 +144,13 @@ def _begun(read: Sequence[Message]) -> Iterator[tuple[Applier, Sequence[Message]
         tempfile.TemporaryDirectory() as folder,
         applier(Path(folder), synchronous="NORMAL") as applying,
     ):
-        applying.apply(read[:2], now=START_MS)
+        apply(applying, read[:2])
         yield applying, read[2:]
 
 
 def _apply(applying: Applier, messages: Sequence[Message]) -> None:
     for first in range(0, len(messages), BATCH):
-        applying.apply(messages[first : first + BATCH], now=START_MS)
+        apply(applying, messages[first : first + BATCH])
 
 
 @contextmanager

@@ -18,8 +18,7 @@ from producers.contract.envelope import Decoded, decode, seal
 from tests.bench.peers import raw
 from tests.bench.room import Room
 from tests.bench.workload import Packed, load
-from tests.bench.writing import applier, as_read, loop
-from tests.support.world import START_MS
+from tests.bench.writing import applier, apply, as_read, loop
 from writer.apply import Applier, Message, arrival_ms
 from writer.core.decide import decide
 from writer.core.facts import Wanted, want
@@ -110,7 +109,7 @@ def by_layer(room: Room, messages: Sequence[Packed]) -> Iterator[str]:
     with room.folder() as folder, applier(folder / "data") as applying:
         started = thread_time_ns()
         for first in range(0, count, BATCH):
-            applying.apply(read[first : first + BATCH], now=START_MS)
+            apply(applying, read[first : first + BATCH])
         alone = (thread_time_ns() - started) / count / 1000
     archived = _looped(room, messages, archive=True)
     bare = _looped(room, messages, archive=False)

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import orjson
-
 from producers.contract.envelope import encode
 from producers.contract.keys import Keys, partition_of
 from tests.support.servers import RealServer
 from tests.support.workload import (
+    CURRENT,
     Op,
     Sent,
     base_state,
@@ -44,6 +43,7 @@ __all__ = [
     "growth_states",
     "load",
     "packed",
+    "patch",
     "push_step",
     "run_ids",
     "small_state",
@@ -56,6 +56,9 @@ __all__ = [
 
 PRODUCER = "bench"
 PIPELINE = 200
+STATEFUL = ("run.create", "run.snapshot", "run.patch")
+ENDING = ("status", "finishedAt", "finalOutput")
+"""What the last snapshot of a run sets."""
 
 
 class Packed(NamedTuple):
@@ -76,15 +79,50 @@ def run_ids(count: int, partitions: int = 1, partition: int = 0) -> list[str]:
     return found
 
 
-def packed(run: str, sent: Iterable[Sent], first_seq: int = 1) -> Iterator[Packed]:
-    """Commands as messages of one producer, in order."""
-    for seq, (kind, body) in enumerate(sent, first_seq):
-        yield Packed(run, encode(kind, body, producer=PRODUCER, seq=seq))
+def packed(run: str, sent: Iterable[Sent]) -> Iterator[Packed]:
+    """Commands as messages of one producer, in order. A patch builds on the state before it."""
+    base = 0
+    for seq, (kind, body) in enumerate(sent, 1):
+        based = {**body, "base": base} if kind == "run.patch" else body
+        yield Packed(run, encode(kind, based, producer=PRODUCER, seq=seq))
+        if kind in STATEFUL:
+            base = seq
 
 
-def typical_commands(run: str) -> Iterator[Packed]:
-    """The 483 commands of one agent run."""
-    return packed(run, map(command, typical_ops(run)))
+def typical_commands(run: str, *, patches: bool = False) -> Iterator[Packed]:
+    """The 483 commands of one agent run; its snapshots whole, or as what changed."""
+    return packed(run, map(patch if patches else command, typical_ops(run)))
+
+
+def patch(op: Op) -> Sent:
+    """An operation as our command, a snapshot as a patch of what `push_step` changes."""
+    if op.name != "snapshot":
+        return command(op)
+    state, draft = op.payload
+    done, node = state["steps"][-1], draft["nodeId"]
+    ended = state["status"] != "running"
+    members = ENDING if ended else CURRENT
+    return Sent(
+        "run.patch",
+        {
+            "remove": [[name] for name in CURRENT] if ended else [],
+            "set": [
+                {"path": ["outputs", node], "value": state["outputs"][node]},
+                {"path": ["results", node], "value": state["results"][node]},
+                *({"path": [name], "value": state[name]} for name in members),
+            ],
+            "splice": [
+                {
+                    "path": ["steps"],
+                    "length": len(state["steps"]) - 1,
+                    "start": len(state["steps"]) - 1,
+                    "delete": 0,
+                    "items": [done],
+                }
+            ],
+            "event": event_draft(draft),
+        },
+    )
 
 
 def entry_commands(run: str, count: int) -> Iterator[Packed]:
@@ -112,13 +150,3 @@ def load(server: RealServer, messages: Sequence[Packed], partitions: int = 1) ->
             pipeline.execute()
         for run, partition in places.items():
             client.zadd(keys.ready(partition), {run: 0})
-
-
-def payload_bytes(messages: Iterable[Packed]) -> int:
-    """What the hosts sent: the bodies, without the envelope's other fields."""
-    return sum(len(each.fields[b"body"]) for each in messages)
-
-
-def body_of(each: Packed) -> Any:
-    """A message's body, parsed."""
-    return orjson.loads(each.fields[b"body"])

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import apsw
 
 from tests.bench.workload import Packed
-from tests.support.processes import TOP
 from tests.support.world import START_MS
 from writer.apply import Aggregates, Applier, Message
 from writer.core.decide import RULES_VERSION
+from writer.core.outcome import Applied
 from writer.settings import WriterSettings
 from writer.store.database import open_reader
 from writer.store.partition import PartitionFile, partition_path
 from writer.streams.link import connect
 from writer.tenure import Outside, Tenure
 
+PROGRAM = Path(sys.executable).with_name("statewriter")
 POLL_S = 0.005
 DEADLINE_S = 300.0
 
@@ -48,8 +51,8 @@ class Running:
         for _ in _deadline(f"partition {partition} to be taken"):
             for line in self._log.read_text().splitlines():
                 said = json.loads(line)
-                if said["event"] == "taken" and said["partition"] == partition:
-                    return float(said["at"])
+                if said["action"] == "taken" and said["partition"] == partition:
+                    return datetime.fromisoformat(said["at"]).timestamp()
             self._assert_alive()
         raise AssertionError
 
@@ -59,7 +62,9 @@ class Running:
         try:
             for _ in _deadline(f"{messages} messages to be settled"):
                 if settled(connection) >= messages:
-                    return time.time()
+                    at = time.time()
+                    assert _unapplied(connection) == 0
+                    return at
                 self._assert_alive()
         finally:
             connection.close()
@@ -88,6 +93,12 @@ def settled(connection: apsw.Connection) -> int:
     return int(row[0])
 
 
+def _unapplied(connection: apsw.Connection) -> int:
+    row = connection.execute("SELECT sum(rejected + duplicates) FROM cursors").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 def _deadline(wanted: str) -> Iterator[None]:
     until = time.monotonic() + DEADLINE_S
     while time.monotonic() < until:
@@ -105,16 +116,20 @@ def daemon(
     environment: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> Iterator[Running]:
-    """A daemon process, stopped at the end. `environment`: what `Room.slow_sync` returns."""
-    given = {"data": str(data), "redis": url, "partitions": partitions, **settings}
+    """`statewriter daemon` with these settings, stopped at the end.
+
+    `environment`: what `Room.slow_sync` returns.
+    """
+    named = {"data": data, "redis": url, "log_format": "json", **settings}
+    given = {f"STATEWRITER_{name.upper()}": str(value) for name, value in named.items()}
     log = data.parent / f"{data.name}.log"
     with log.open("ab") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.daemon_main", json.dumps(given)],
-            cwd=TOP,
+            [PROGRAM, "daemon", "--partitions", str(partitions)],
+            cwd=data.parent,
             stdin=subprocess.DEVNULL,
             stderr=stderr,
-            env=environment,
+            env={**(os.environ if environment is None else environment), **given},
         )
     running = Running(data, log, process)
     try:
@@ -165,6 +180,12 @@ def applier(data: Path, synchronous: str = "FULL") -> Iterator[Applier]:
         yield Applier(file, 0, 1, Aggregates(file))
     finally:
         file.close()
+
+
+def apply(applying: Applier, messages: Sequence[Message]) -> None:
+    """Apply in one transaction; a figure of commands that were refused would be worth nothing."""
+    settled, _ = applying.apply(messages, now=START_MS)
+    assert all(isinstance(each.outcome, Applied) for each in settled)
 
 
 def as_read(messages: Sequence[Packed], first: int = 0) -> list[Message]:

@@ -1,9 +1,10 @@
 """How the time and the bytes of a snapshot grow with the state when one step changes in it.
 
 A run gains a step of about 1 KB with each snapshot. The applier is called in process with one
-encoded message a transaction. Times are the processor's, and the median of a window around so many
-steps: a sync, which costs the same at every size, would only flatter the ratio. A full snapshot
-crosses the wire whole, so reading it can not be free of the state's size.
+encoded message a transaction, a whole snapshot or a patch of what changed. Times are the
+processor's, and the median of a window around so many steps: a sync, which costs the same at every
+size, would only flatter the ratio. A full snapshot crosses the wire whole, so reading it can not be
+free of the state's size.
 """
 
 from __future__ import annotations
@@ -17,10 +18,18 @@ from tests.bench.figures.bytes import settled_size
 from tests.bench.peers.seed0 import Seed0
 from tests.bench.room import Room
 from tests.bench.table import Figure, Target, at_most, compare
-from tests.bench.workload import Op, Sent, base_state, command, growth_states, packed, workflow
-from tests.bench.writing import applier, as_read
+from tests.bench.workload import (
+    Op,
+    Sent,
+    base_state,
+    command,
+    growth_states,
+    packed,
+    patch,
+    workflow,
+)
+from tests.bench.writing import applier, apply, as_read
 from tests.support.workload import canonical
-from tests.support.world import START_MS
 from writer.store.partition import partition_path
 
 RUN = "run-1"
@@ -44,7 +53,17 @@ def full_snapshots(steps: int) -> Iterator[Sent]:
         yield command(Op("snapshot", (state, draft)))
 
 
-WAYS = (Way("full snapshots", full_snapshots, at_most(8)),)
+def patches(steps: int) -> Iterator[Sent]:
+    """What changed each time."""
+    yield command(Op("init", (workflow(), base_state(RUN))))
+    for state, draft in growth_states(RUN, steps):
+        yield patch(Op("snapshot", (state, draft)))
+
+
+WAYS = (
+    Way("full snapshots", full_snapshots, at_most(8)),
+    Way("patches", patches, at_most(1.3)),
+)
 
 
 def measure(room: Room) -> Iterator[Figure]:
@@ -94,7 +113,7 @@ def apply_all(room: Room, way: Way, steps: int) -> tuple[list[float], float]:
             for place, message in enumerate(packed(RUN, way.commands(steps))):
                 (read,) = as_read([message], first=place)
                 started = process_time()
-                applying.apply([read], now=START_MS)
+                apply(applying, [read])
                 times.append(process_time() - started)
         return times[1:], settled_size(path) - empty
 

@@ -1,14 +1,14 @@
 """Typical agent runs per second, one partition, against a store with a transaction per operation.
 
-A typical run is 483 commands, 1.3 MB of payload in its parts, about 2 MB on the wire, since each of
-its 40 snapshots brings the whole state. Ours: the daemon as it ships (FULL, archive on), from a
+A typical run is 483 commands with 1.3 MB of payload in their parts; on the wire about 2.3 MB if its
+40 snapshots bring the whole state, as here unless a row says "patches": then they bring what
+changed, as our producers send it. Ours: `statewriter daemon` as it ships (FULL, archive on), from a
 preloaded Redis, timed from the moment when it takes the partition to the commit of the last
 message: reading, decoding, deciding, archiving and trimming are inside. Theirs: a store of seed 0's
 shape, called in process with parsed values (FULL, no Redis, nothing to decode): kinder to it than
 to us. It prepares its SQL at each use, as seed 0 does; a row tells what it does with statements
-that are kept. `applier in process` is our applier called with encoded messages, 500 in a
-transaction: no Redis and no archive on either side. Processor time is what a busy machine leaves
-comparable.
+that are kept. `applier` is ours called in process with encoded messages, 500 in a transaction: no
+Redis and no archive on either side. Processor time is what a busy machine leaves comparable.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from tests.bench.peers.seed0 import Seed0
 from tests.bench.room import Room
 from tests.bench.table import Figure, at_least, compare
 from tests.bench.workload import Packed, load, run_ids, typical_commands, typical_ops
-from tests.bench.writing import applier, as_read, daemon
-from tests.support.world import START_MS
+from tests.bench.writing import applier, apply, as_read, daemon
 
 RUNS = 40
 PEER_RUNS = 2
@@ -32,32 +31,42 @@ BATCH = 500
 
 
 def measure(room: Room) -> Iterator[Figure]:
-    """Rates, then processor time."""
+    """Each way of ours beside the peer, then the kinder peer, the applier, processor time."""
     runs = run_ids(2 if room.quick else RUNS)
-    room.log(f"runs: making the commands of {len(runs)} runs")
-    spread = interleaved([each for run in runs for each in typical_commands(run)])
+    room.log(f"runs: making the commands of {len(runs)} runs, twice")
+    whole = interleaved([each for run in runs for each in typical_commands(run)])
+    patched = interleaved([each for run in runs for each in typical_commands(run, patches=True)])
     peers = run_ids(1 if room.quick else PEER_RUNS)
-    looped, alone, theirs, kept = [], [], [], []
+    took: dict[str, list[Took]] = {}
     for _ in range(room.rounds):
-        theirs.append(seed0(room, peers))
-        kept.append(seed0(room, peers, prepared=True))
-        looped.append(daemon_from_redis(room, spread, len(runs)))
-        alone.append(applier_in_process(room, spread, len(runs)))
-        shown = ", ".join(f"{last[-1].per_s:.2f}/s" for last in (looped, alone, theirs, kept))
-        room.log(f"runs: daemon, applier, seed-0 store, the same with statements kept: {shown}")
-    name, peer = "typical runs, daemon from Redis", "seed-0 store, FULL"
-    yield compare(name, rates(looped), "runs/s", peer, rates(theirs), target=at_least(25))
-    yield compare(name, rates(looped), "runs/s", f"{peer}, statements kept", rates(kept))
-    yield compare("typical runs, applier", rates(alone), "runs/s", peer, rates(theirs))
-    yield compare(
-        f"{name}, processor",
-        [each.cpu_ms for each in looped],
-        "CPU ms/run",
-        peer,
-        [each.cpu_ms for each in theirs],
-        less_is_better=True,
-        note="Redis' own time not counted, nor the syncs that theirs waits for",
-    )
+        for name, one in {
+            "seed 0": seed0(room, peers),
+            "seed 0, statements kept": seed0(room, peers, prepared=True),
+            "whole": daemon_from_redis(room, whole, len(runs)),
+            "patches": daemon_from_redis(room, patched, len(runs)),
+            "applier": applier_in_process(room, whole, len(runs)),
+        }.items():
+            took.setdefault(name, []).append(one)
+        said = ", ".join(f"{name} {last[-1].per_s:.2f}/s" for name, last in took.items())
+        room.log(f"runs: {said}")
+    rates = {name: [each.per_s for each in samples] for name, samples in took.items()}
+    peer, unit, theirs = "seed-0 store, FULL", "runs/s", rates["seed 0"]
+    kinder = rates["seed 0, statements kept"]
+    target = at_least(25)
+    yield compare("typical runs", rates["whole"], unit, peer, theirs, target=target)
+    yield compare("typical runs, patches", rates["patches"], unit, peer, theirs, target=target)
+    yield compare("typical runs", rates["whole"], unit, f"{peer}, statements kept", kinder)
+    yield compare("typical runs, applier", rates["applier"], unit, peer, theirs)
+    for name, way in (("typical runs", "whole"), ("typical runs, patches", "patches")):
+        yield compare(
+            f"{name}, processor",
+            [each.cpu_ms for each in took[way]],
+            "CPU ms/run",
+            peer,
+            [each.cpu_ms for each in took["seed 0"]],
+            less_is_better=True,
+            note="Redis' own time not counted, nor the syncs that theirs waits for",
+        )
 
 
 class Took(NamedTuple):
@@ -74,11 +83,6 @@ def interleaved(messages: list[Packed]) -> list[Packed]:
         by_run.setdefault(each.run, []).append(each)
     longest = max(map(len, by_run.values()))
     return [own[at] for at in range(longest) for own in by_run.values() if at < len(own)]
-
-
-def rates(samples: list[Took]) -> list[float]:
-    """Runs per second of each round."""
-    return [each.per_s for each in samples]
 
 
 def seed0(room: Room, runs: list[str], *, prepared: bool = False) -> Took:
@@ -113,7 +117,7 @@ def applier_in_process(room: Room, messages: list[Packed], runs: int) -> Took:
     with room.folder() as folder, applier(folder / "data") as applying:
         started, used = perf_counter(), process_time()
         for first in range(0, len(read), BATCH):
-            applying.apply(read[first : first + BATCH], now=START_MS)
+            apply(applying, read[first : first + BATCH])
         took, busy = perf_counter() - started, process_time() - used
     return Took(runs / took, busy / runs * 1000)
 

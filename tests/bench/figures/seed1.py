@@ -3,9 +3,9 @@
 Documents of 5, 20 and 100 nodes, 1 KB of input and 1 KB of output each, with a workflow of 30
 nodes. Theirs: a repository of seed 1's shape, which writes all rows of the run at each save, in a
 transaction each (WAL, FULL), called with parsed documents. Ours: the applier, called with encoded
-messages that hold the whole document (FULL): a commit for up to 50 saves, as a busy daemon has
-them, and one for each save. A whole document has to be parsed whole, so ours can not be free of its
-size as long as the host sends it.
+messages (FULL) that hold the whole document, or a patch of what changed: a commit for up to 50
+saves, as a busy daemon has them, and one for each save. A whole document has to be parsed whole, so
+ours can not be free of its size as long as the host sends it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from tests.bench.peers.seed1 import Seed1
 from tests.bench.room import Room
 from tests.bench.table import Figure, at_least, compare
 from tests.bench.workload import Packed, Sent, packed
-from tests.bench.writing import applier, as_read
+from tests.bench.writing import applier, apply, as_read
 from tests.support.engine import created, items, node, workflow_snapshot
-from tests.support.world import START_MS
 
 RUN = "run-1"
 TARGETS = {5: at_least(5), 20: at_least(10), 100: at_least(20)}
@@ -45,7 +44,19 @@ def whole_documents(nodes: int, saves: int) -> Iterator[Sent]:
         yield Sent("run.snapshot", {"state": state})
 
 
-WAYS = (Way("whole documents", whole_documents),)
+def patches(nodes: int, saves: int) -> Iterator[Sent]:
+    """The node that changed each time."""
+    whole = whole_documents(nodes, saves)
+    yield next(whole)
+    yield next(whole)
+    for save, (_, body) in enumerate(whole, 1):
+        name = f"node-{save % nodes}"
+        path = ["nodeSnapshotsByNodeId", name]
+        value = body["state"]["nodeSnapshotsByNodeId"][name]
+        yield Sent("run.patch", {"set": [{"path": path, "value": value}]})
+
+
+WAYS = (Way("whole documents", whole_documents), Way("patches", patches))
 
 
 class Took(NamedTuple):
@@ -111,25 +122,27 @@ def _snapshot(name: str, save: int) -> Document:
 
 
 def rewritten(room: Room, states: Sequence[Document]) -> Took:
-    """The peer."""
+    """The peer, from the second save on: the first has to write all."""
+    first, *saves = states
     with room.folder() as folder:
         store = Seed1(folder / "runs.sqlite")
-        store.create(RUN, states[0])
+        store.create(RUN, first)
+        store.save(RUN, first, 0)
         started, busy = perf_counter(), process_time()
-        for revision, state in enumerate(states):
+        for revision, state in enumerate(saves, 1):
             store.save(RUN, state, revision)
         took, used = perf_counter() - started, process_time() - busy
         store.close()
-    return Took(len(states) / took, used / len(states) * 1000)
+    return Took(len(saves) / took, used / len(saves) * 1000)
 
 
 def applied(room: Room, messages: Sequence[Packed], batch: int) -> Took:
-    """Ours."""
-    first, *saves = as_read(messages)
+    """Ours, from the second save on."""
+    create, first, *saves = as_read(messages)
     with room.folder() as folder, applier(folder / "data") as applying:
-        applying.apply([first], now=START_MS)
+        apply(applying, [create, first])
         started, busy = perf_counter(), process_time()
         for place in range(0, len(saves), batch):
-            applying.apply(saves[place : place + batch], now=START_MS)
+            apply(applying, saves[place : place + batch])
         took, used = perf_counter() - started, process_time() - busy
     return Took(len(saves) / took, used / len(saves) * 1000)
