@@ -175,6 +175,12 @@ def by_function(room: Room, messages: Sequence[Packed]) -> Iterator[str]:
         yield f"{place[:SHOWN_NAME]:<62}{cells}"
 
 
+def of_work(room: Room, messages: Sequence[Packed]) -> Iterator[str]:
+    """By kind and by function."""
+    yield from by_kind(room, messages)
+    yield from by_function(room, messages)
+
+
 def all_of(room: Room, messages: Sequence[Packed]) -> Iterator[str]:
     """Everything above."""
     for view in (by_layer, by_kind, by_table, by_function):

@@ -14,6 +14,7 @@ from statistics import median
 from time import process_time
 from typing import NamedTuple
 
+from tests.bench import stages
 from tests.bench.figures.bytes import settled_size
 from tests.bench.peers.seed0 import Seed0
 from tests.bench.room import Room
@@ -140,3 +141,10 @@ def against_seed0(room: Room) -> Iterator[Figure]:
         [theirs],
         less_is_better=True,
     )
+
+
+def profile(room: Room) -> Iterator[str]:
+    """Where the time of a patch goes, and of a whole snapshot."""
+    for way in reversed(WAYS):
+        yield f"\n{way.name}"
+        yield from stages.of_work(room, list(packed(RUN, way.commands(20 if room.quick else 200))))

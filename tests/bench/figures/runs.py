@@ -13,16 +13,18 @@ Redis and no archive on either side. Processor time is what a busy machine leave
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from time import perf_counter, process_time
-from typing import Any, NamedTuple
 
 from tests.bench import stages
-from tests.bench.peers.seed0 import Seed0
-from tests.bench.room import Room
-from tests.bench.table import Figure, at_least, compare
-from tests.bench.workload import Packed, load, run_ids, typical_commands, typical_ops
+from tests.bench.peers.seed0 import Took, timed
+from tests.bench.room import Room, Skip
+from tests.bench.table import Figure, at_least, compare, skipped
+from tests.bench.workload import Packed, load, run_ids, typical_commands
 from tests.bench.writing import applier, apply, as_read, daemon
+from tests.support.processes import TOP
 
 RUNS = 40
 PEER_RUNS = 2
@@ -49,6 +51,12 @@ def measure(room: Room) -> Iterator[Figure]:
             took.setdefault(name, []).append(one)
         said = ", ".join(f"{name} {last[-1].per_s:.2f}/s" for name, last in took.items())
         room.log(f"runs: {said}")
+    yield from told(took)
+    yield slowed(room, whole, runs, peers)
+
+
+def told(took: dict[str, list[Took]]) -> Iterator[Figure]:
+    """The rows of what was measured."""
     rates = {name: [each.per_s for each in samples] for name, samples in took.items()}
     peer, unit, theirs = "seed-0 store, FULL", "runs/s", rates["seed 0"]
     kinder = rates["seed 0, statements kept"]
@@ -69,11 +77,18 @@ def measure(room: Room) -> Iterator[Figure]:
         )
 
 
-class Took(NamedTuple):
-    """Runs per second, and the processor milliseconds of each."""
-
-    per_s: float
-    cpu_ms: float
+def slowed(room: Room, messages: list[Packed], runs: list[str], peers: list[str]) -> Figure:
+    """Both on a disk whose every sync takes 2 ms longer."""
+    name = "typical runs, +2 ms"
+    try:
+        environment = room.slow_sync()
+    except Skip as why:
+        return skipped(name, str(why))
+    ours, theirs = [], []
+    for _ in range(room.rounds):
+        theirs.append(seed0_slowed(room, peers, environment))
+        ours.append(daemon_from_redis(room, messages, len(runs), environment).per_s)
+    return compare(name, ours, "runs/s", "seed-0 store, FULL, +2 ms", theirs)
 
 
 def interleaved(messages: list[Packed]) -> list[Packed]:
@@ -86,27 +101,35 @@ def interleaved(messages: list[Packed]) -> list[Packed]:
 
 
 def seed0(room: Room, runs: list[str], *, prepared: bool = False) -> Took:
-    """The peer; making the workload's values is not counted."""
-    took = busy = 0.0
+    """The peer."""
     with room.folder() as folder:
-        store = Seed0(folder / "state.sqlite", prepared=prepared)
-        for run in runs:
-            state: Any = None
-            for operation in typical_ops(run):
-                state = operation.payload[1] if state is None else state
-                started, used = perf_counter(), process_time()
-                store.perform(run, state, operation)
-                took += perf_counter() - started
-                busy += process_time() - used
-        store.close()
-    return Took(len(runs) / took, busy / len(runs) * 1000)
+        return timed(folder / "state.sqlite", runs, prepared=prepared)
 
 
-def daemon_from_redis(room: Room, messages: list[Packed], runs: int) -> Took:
+def seed0_slowed(room: Room, runs: list[str], environment: dict[str, str]) -> float:
+    """The peer in a process of its own, on a slower disk."""
+    with room.folder() as folder:
+        command = [
+            sys.executable,
+            "-m",
+            "tests.bench.peers.seed0",
+            str(folder / "state.sqlite"),
+            *runs,
+        ]
+        done = subprocess.run(command, env=environment, cwd=TOP, capture_output=True, check=True)
+        return float(done.stdout)
+
+
+def daemon_from_redis(
+    room: Room,
+    messages: list[Packed],
+    runs: int,
+    environment: dict[str, str] | None = None,
+) -> Took:
     """The daemon, from a preloaded Redis."""
     with room.folder() as folder, room.redis() as server:
         load(server, messages)
-        with daemon(folder / "data", server.url) as running:
+        with daemon(folder / "data", server.url, environment=environment) as running:
             took = running.settled_at(len(messages)) - running.taken_at()
             return Took(runs / took, running.cpu_s() / runs * 1000)
 

@@ -5,21 +5,25 @@ event with a payload blob for each revision, the whole state as a blob for each,
 written again at each snapshot, SQL prepared anew at each use. With `prepared` statements are kept
 instead. JSON is made by orjson and ids come from a counter, kinder than it is to itself. WAL,
 synchronous FULL. Its file after one typical run is within 1 % of what seed 0's own is.
+
+    python -m tests.bench.peers.seed0 FILE RUN...     # runs per second, in a process of its own
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from typing import Any
+from time import perf_counter, process_time
+from typing import Any, NamedTuple
 
 import apsw
 import orjson
 
-from tests.bench.workload import Op
+from tests.bench.workload import Op, typical_ops
 from tests.support.workload import iso
 
 Document = dict[str, Any]
@@ -392,6 +396,29 @@ class Seed0:
         self._event(resource, revision, "session.capture_updated", self._json(capture))
 
 
+class Took(NamedTuple):
+    """Runs per second, and the processor milliseconds of each."""
+
+    per_s: float
+    cpu_ms: float
+
+
+def timed(path: Path, runs: Sequence[str], *, prepared: bool = False) -> Took:
+    """Typical runs into a new file; making the workload's values is not counted."""
+    took = busy = 0.0
+    store = Seed0(path, prepared=prepared)
+    for run in runs:
+        state: Any = None
+        for operation in typical_ops(run):
+            state = operation.payload[1] if state is None else state
+            started, used = perf_counter(), process_time()
+            store.perform(run, state, operation)
+            took += perf_counter() - started
+            busy += process_time() - used
+    store.close()
+    return Took(len(runs) / took, busy / len(runs) * 1000)
+
+
 def canonical(value: Any) -> bytes:
     """JSON with sorted keys."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
@@ -415,3 +442,7 @@ def short_hash(first: str, second: str) -> str:
 def milliseconds(text: str) -> int:
     """A host's time as an integer."""
     return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+if __name__ == "__main__":
+    print(timed(Path(sys.argv[1]), sys.argv[2:]).per_s)
