@@ -1,7 +1,7 @@
 """Where a command's time goes: processor microseconds by kind and stage, by table, by function.
 
-Processor time of the thread that works, so that neighbours on the machine do not count; calls are
-timed one by one, less what timing costs.
+Processor time of the thread that works, in the middle of all calls, or batches, that were timed one
+by one: so that neighbours on the machine count as little as can be.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import pstats
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from statistics import median
 from time import thread_time_ns
 from typing import Any, TypeVar
 
@@ -34,11 +35,10 @@ T = TypeVar("T")
 
 
 class Spent:
-    """Nanoseconds by key, and how often."""
+    """Microseconds of each call, by key."""
 
     def __init__(self) -> None:
-        self.ns: defaultdict[tuple[str, str], int] = defaultdict(int)
-        self.calls: Counter[tuple[str, str]] = Counter()
+        self.us: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         self._cost = min(self._empty() for _ in range(1_000))
 
     @staticmethod
@@ -47,12 +47,15 @@ class Spent:
         return thread_time_ns() - started
 
     def on(self, kind: str, stage: str, work: Callable[[], T]) -> T:
-        """Do it, and note how long it took."""
+        """Do it, and note how long it took, less what timing costs."""
         started = thread_time_ns()
         done = work()
-        self.ns[kind, stage] += thread_time_ns() - started - self._cost
-        self.calls[kind, stage] += 1
+        self.us[kind, stage].append((thread_time_ns() - started - self._cost) / 1000)
         return done
+
+    def usual(self, kind: str, stage: str) -> float:
+        """The middle of all calls."""
+        return median(self.us[kind, stage] or [0.0])
 
 
 def by_kind(room: Room, messages: Sequence[Packed]) -> Iterator[str]:
@@ -64,12 +67,12 @@ def by_kind(room: Room, messages: Sequence[Packed]) -> Iterator[str]:
             _walk(applying, read[first : first + BATCH], spent)
     yield f"{'kind':<18}{'count':>8}{'seal':>8}{'decode':>8}{'decide':>8}   CPU µs a command"
     for kind, count in sorted(kinds.items()):
-        cells = [spent.ns[kind, stage] / count / 1000 for stage in ("seal", "decode", "decide")]
+        cells = [spent.usual(kind, stage) for stage in ("seal", "decode", "decide")]
         yield f"{kind:<18}{count:>8}" + "".join(f"{cell:>8.1f}" for cell in cells)
-    whole = len(messages)
     for stage in ("want", "facts", "commit"):
-        total = spent.ns["batch", stage]
-        yield f"{stage + ', all kinds':<18}{whole:>8}{total / whole / 1000:>24.1f}"
+        per_batch = spent.usual("batch", stage)
+        per_command = per_batch * len(spent.us["batch", stage]) / len(messages)
+        yield f"{stage + ', all kinds':<18}{len(messages):>8}{per_command:>24.1f}"
 
 
 def _walk(applying: Applier, messages: Sequence[Message], spent: Spent) -> None:
@@ -105,28 +108,35 @@ def _want(run: Run, messages: Sequence[Decoded], wanted: Wanted) -> None:
 
 def by_layer(room: Room, messages: Sequence[Packed]) -> Iterator[str]:
     """The loop's time, the applier's with and without what is around it."""
-    read, count = as_read(messages), len(messages)
+    read = as_read(messages)
+    batches = []
     with room.folder() as folder, applier(folder / "data") as applying:
-        started = thread_time_ns()
-        for first in range(0, count, BATCH):
-            apply(applying, read[first : first + BATCH])
-        alone = (thread_time_ns() - started) / count / 1000
+        for first in range(0, len(read), BATCH):
+            batch = read[first : first + BATCH]
+            started = thread_time_ns()
+            apply(applying, batch)
+            batches.append((thread_time_ns() - started) / len(batch) / 1000)
     archived = _looped(room, messages, archive=True)
     bare = _looped(room, messages, archive=False)
     yield f"loop from Redis, as it ships  {archived:8.1f} CPU µs a command"
     yield f"loop without its archive      {bare:8.1f}"
-    yield f"applier alone                 {alone:8.1f}"
+    yield f"applier alone                 {median(batches):8.1f}"
 
 
 def _looped(room: Room, messages: Sequence[Packed], *, archive: bool) -> float:
+    """Microseconds a command in the middle of all rounds."""
+    rounds = []
     with room.redis() as server, room.folder() as folder:
         load(server, messages)
         with loop(folder / "data", server.url, archive=archive) as stepping:
-            started = thread_time_ns()
             left = len(messages)
             while left:
-                left -= stepping.step()
-            return (thread_time_ns() - started) / len(messages) / 1000
+                started = thread_time_ns()
+                done = stepping.step()
+                if done:
+                    rounds.append((thread_time_ns() - started) / done / 1000)
+                left -= done
+    return float(median(rounds))
 
 
 def by_table(room: Room, messages: Sequence[Packed]) -> Iterator[str]:
@@ -147,10 +157,11 @@ def by_table(room: Room, messages: Sequence[Packed]) -> Iterator[str]:
     with room.folder() as folder:
         raw.replay(found, folder, timed)
     yield f"{'statement':<62}{'rows':>9}{'µs/row':>9}{'µs/command':>12}"
-    for (sql, _), ns in sorted(spent.ns.items(), key=lambda item: -item[1]):
+    usual = {sql: spent.usual(sql, "sql") * len(all_) for (sql, _), all_ in spent.us.items()}
+    for sql, us in sorted(usual.items(), key=lambda item: -item[1]):
         shown = " ".join(sql.split())[:SHOWN_NAME]
-        many = rows[sql] or spent.calls[sql, "sql"]
-        per_row, per_command = ns / many / 1000, ns / len(messages) / 1000
+        many = rows[sql] or len(spent.us[sql, "sql"])
+        per_row, per_command = us / many, us / len(messages)
         yield f"{shown:<62}{many:>9}{per_row:>9.2f}{per_command:>12.2f}"
 
 
