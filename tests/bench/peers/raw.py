@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 import apsw
@@ -67,8 +67,15 @@ def untimed(sql: str, write: Callable[[], Any]) -> None:
     write()
 
 
-def replay(recorded: Recorded, folder: Path, timed: Timed = untimed) -> float:
-    """Seconds for the same rows into the same tables in the same transactions, and nothing else.
+class Replayed(NamedTuple):
+    """Seconds by the clock, and of the processor."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def replay(recorded: Recorded, folder: Path, timed: Timed = untimed) -> Replayed:
+    """The same rows into the same tables in the same transactions, and nothing else.
 
     Checkpoints run beside it as in a daemon. `timed` makes each statement's calls.
     """
@@ -78,13 +85,13 @@ def replay(recorded: Recorded, folder: Path, timed: Timed = untimed) -> float:
     connection = file._connection
     checkpointer = Checkpointer([path], 100)
     checkpointer.start()
-    started = perf_counter()
+    started, used = perf_counter(), process_time()
     for statements in recorded:
         connection.execute("BEGIN IMMEDIATE")
         for sql, rows in statements:
             timed(sql, partial(connection.executemany, sql, rows))
         timed("COMMIT", partial(connection.execute, "COMMIT"))
-    took = perf_counter() - started
+    took = Replayed(perf_counter() - started, process_time() - used)
     checkpointer.stop()
     file.close()
     return took
