@@ -160,7 +160,10 @@ def test_rubbish_among_good_messages(tmp_path: Path, count: int) -> None:
                 on.send(60)
         on.send(60)
         newer = sent.of("newer")
-        poll(lambda: checks.waiting(on.client) == len(newer), 120, "all but the newer to end")
+        patience_s = 120 + count / 100
+        poll(
+            lambda: checks.waiting(on.client) == len(newer), patience_s, "all but the newer to end"
+        )
         on.is_well()
         on.was_quiet()
         held = {
@@ -172,7 +175,7 @@ def test_rubbish_among_good_messages(tmp_path: Path, count: int) -> None:
         assert held == {run for run, _ in newer}
         for run, message_id in newer:
             ask(on.client, on.traffic.keys, 0, "skip", run, (1, message_id), "the test")
-        poll(lambda: checks.waiting(on.client) == 0, 20, "the newer to be skipped")
+        poll(lambda: checks.waiting(on.client) == 0, patience_s, "the newer to be skipped")
         on.stops()
     checks.accounted(on.data, on.traffic)
     check_rejections(on, sent)
