@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import socket
 import threading
 from contextlib import suppress
@@ -14,7 +15,7 @@ import redis
 from tests.support import checks
 from tests.support.proxy import proxy
 from tests.support.scene import scene
-from tests.support.servers import KINDS, Kind
+from tests.support.servers import KINDS, Kind, real_server
 from tests.support.wait import poll
 
 FULL = {"maxmemory": "6mb", "maxmemory-policy": "noeviction"}
@@ -69,6 +70,54 @@ def test_redis_becomes_a_replica_and_a_primary_again(tmp_path: Path, kind: Kind)
             on.drained()
         on.was_quiet()
         on.all_is_well()
+        assert checks.rows(on.data, "SELECT count(*) FROM rejections") == [(0,)]
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def follow(client: redis.Redis, port: int) -> None:
+    """Make a server a replica, and wait until it has all that its primary has."""
+    client.replicaof("127.0.0.1", port)
+    poll(lambda: client.info("replication").get("master_link_status") == "up", 20, "the replica")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_failover_goes_back_to_what_the_replica_had(tmp_path: Path, kind: Kind) -> None:
+    """Our server is made a replica of its own former one, which lacks the end, and then primary."""
+    ports = free_port(), free_port()
+    with (
+        scene(tmp_path, kind=kind, server={"port": str(ports[0])}) as on,
+        real_server(kind, {"port": str(ports[1])}) as other,
+        other.client() as replica,
+    ):
+        on.start()
+        on.opens()
+        for settled in (True, False):
+            # What is waiting when the replica is cut off comes back with it.
+            on.running.signal(signal.SIGSTOP)
+            on.send(60)
+            follow(replica, ports[0])
+            poll(lambda: on.client.wait(1, 1_000) == 1, 20, "the replica to have it")
+            replica.replicaof("NO", "ONE")
+            on.send(60)
+            if settled:
+                on.running.signal(signal.SIGCONT)
+                on.drained()
+            follow(on.client, ports[1])
+            on.client.replicaof("NO", "ONE")
+            on.running.signal(signal.SIGCONT)
+            on.is_well()
+            on.send(60)
+            on.drained()
+        on.was_quiet()
+        # Lost is what the replica did not have and the writer had not read either.
+        assert on.all_is_well(may_be_lost=True) == 60
         assert checks.rows(on.data, "SELECT count(*) FROM rejections") == [(0,)]
 
 
