@@ -239,7 +239,7 @@ class Daemon:
 
     def _health_ends(self) -> None:
         if self._health is not None:
-            self._health.remove()
+            self._health.end(*((str(self.error), self.error.hint) if self.error else ()))
 
     def _agree(self, client: Client) -> int:
         """The number of partitions: what the data folder has, what Redis has, what is set, or

@@ -15,6 +15,8 @@ from writer.clock import now_ms
 
 ROOM_BYTES = 2_048
 """The file is kept this much larger than what it says, at least."""
+ENDED = "daemon-ended.json"
+"""Where the last daemon's end is told, until another begins."""
 BEAT_S = 1.0
 """How often a daemon says that it is there."""
 SILENT_MS_MAX = 6_000
@@ -86,10 +88,24 @@ class Health:
                 if len(text) <= room:
                     file.write(text.ljust(room))
 
-    def remove(self) -> None:
-        """A stopped daemon says nothing."""
+    def end(self, cause: str = "", hint: str = "") -> None:
+        """A stopped daemon says nothing; one that could not go on leaves word why."""
         with suppress(OSError):
             self._path.unlink()
+        with suppress(OSError):
+            ended = self._path.with_name(ENDED)
+            ended.unlink(missing_ok=True)
+            if cause:
+                word = {"cause": cause, "hint": hint, "at": now_ms()}
+                ended.write_bytes(orjson.dumps(word, option=orjson.OPT_INDENT_2))
+
+
+def last_end(data: Path) -> str:
+    """Why the folder's last daemon could not go on; "" if it was stopped or one began since."""
+    try:
+        return str(orjson.loads((data / ENDED).read_bytes())["cause"])
+    except (OSError, ValueError, KeyError):
+        return ""
 
 
 def read_health(data: Path) -> dict[str, Any] | None:

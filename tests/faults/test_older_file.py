@@ -14,10 +14,12 @@ import apsw
 import pytest
 
 from tests.support import checks
+from tests.support.console import statewriter
 from tests.support.processes import Process
 from tests.support.scene import Scene, lost_of, scene
 
 CORRUPT, TOO_NEW, BEHIND, MISCONFIGURED = 23, 24, 25, 26
+NO_DAEMON = 30
 
 
 @pytest.fixture
@@ -118,6 +120,9 @@ def test_without_the_archive_it_stops_and_says_so(on: Scene) -> None:
     assert "--accept-loss" in ended["hint"]
     assert checks.digests_of(on.data / "p00.sqlite") == before
     assert checks.rows(on.data, "SELECT epoch FROM file") == [(1,)]
+    told = statewriter("status", "--check", "--redis", on.url, data=on.data)
+    assert told.code == NO_DAEMON
+    assert "no daemon runs; the last one ended: p00.sqlite is at commit" in told.out
 
     # Whoever accepts the loss goes on; what was lost is told, and that it was accepted is kept.
     on.start(accept_loss=True)
@@ -195,3 +200,6 @@ def test_a_file_that_it_can_not_use_is_refused_and_left_as_it_is(
     assert ended["hint"]
     assert sha256(path.read_bytes()).digest() == before
     assert checks.waiting(on.client) == 100
+    told = statewriter("status", "--check", "--redis", on.url, data=on.data)
+    assert told.code == code
+    assert "p00.sqlite" in told.err

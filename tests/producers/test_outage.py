@@ -75,6 +75,7 @@ def test_what_is_said_before_redis_runs_arrives_when_it_does(
                 assert len(messages(client, run)) == 300
     actions = [record.getMessage().split()[0] for record in caplog.records]
     assert actions == ["action=redis_lost", "action=redis_regained"]
+    assert f"redis={server.url} " in caplog.records[0].getMessage()
 
 
 def test_a_server_killed_under_load_loses_nothing_that_was_accepted_and_gets_the_rest(

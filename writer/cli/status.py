@@ -22,7 +22,7 @@ from writer.cli.folder import reading, settings_of
 from writer.cli.options import AsJson, Data, Redis, examples
 from writer.cli.running import find_url
 from writer.errors import RedisUnavailable
-from writer.health import read_health
+from writer.health import last_end, read_health
 
 if TYPE_CHECKING:
     from writer.settings import WriterSettings
@@ -76,6 +76,7 @@ def status(
     with reading(settings) as reader:
         found = reader.status()
         found["daemon"] = read_health(settings.data)
+        found["ended"] = last_end(settings.data)
         found["redis"] = _look_at_redis(settings, reader, found["partitions"])
         found |= troubles_of(settings.data)
     code, problems = judge(found)
@@ -94,7 +95,8 @@ def judge(found: Mapping[str, Any]) -> tuple[int, list[str]]:
     daemon, redis = found["daemon"], found["redis"]
     problems: list[tuple[int, str]] = []
     if daemon is None:
-        problems.append((CHECK_NO_DAEMON, "no daemon runs"))
+        ended = f"; the last one ended: {found['ended']}" if found["ended"] else ""
+        problems.append((CHECK_NO_DAEMON, f"no daemon runs{ended}"))
     elif daemon["waits"]:
         problems.append((CHECK_PARTITION_WAITS, f"the daemon waits to begin: {daemon['waits']}"))
     else:
