@@ -65,7 +65,7 @@ def test_a_killed_producer_of_ours(tmp_path: Path, kills: int) -> None:
         for number in range(kills):
             given = {"url": between.url, "spool": str(tmp_path / "spool"), "life": number}
             producer = on.started.fork(producer_main.run_ours, given, f"ours-{number}.log")
-            poll(partial(is_heard, producer), 10, "the producer to be heard")
+            poll(partial(is_heard, producer), 60, "the producer to be heard")
             if number % 3:
                 between.refuse()
             time.sleep(chance.uniform(0, 0.2))
@@ -74,7 +74,7 @@ def test_a_killed_producer_of_ours(tmp_path: Path, kills: int) -> None:
             told.append(last_told(producer.lines()))
         settings = ProducerSettings(spool=tmp_path / "spool")
         with Producer(between.url, settings=settings) as last:
-            poll(lambda: not last.flush(5).waiting, 20, "the spool to be sent")
+            poll(lambda: not last.flush(5).waiting, 60, "the spool to be sent")
             wanted = {f"life-{number}": each["acked"] for number, each in enumerate(told)}
             poll(lambda: updates(on, wanted), 30, "what is safe to be applied")
         on.stops()

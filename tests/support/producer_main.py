@@ -53,12 +53,12 @@ def run_ours(url: str, spool: str, life: int) -> int:
     said, safe = 0, 0
     handles: list[Sent] = []
     while True:
-        os.write(2, b"attempted %d\n" % (said + 20))
-        for _ in range(20):
+        os.write(2, b"attempted %d\n" % (said + 5))
+        for _ in range(5):
             said += 1
             handles.append(run.update("progress", f"k{said % 500}", {"n": said + 1}))
         while handles and handles[0].state in ("accepted", "spooled"):
             handles.pop(0)
             safe += 1
         os.write(2, b"acked %d\n" % safe)
-        time.sleep(0.002)
+        time.sleep(0.003)
