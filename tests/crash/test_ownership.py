@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from tests.support import checks
 from tests.support.processes import Process, wait_taken
@@ -194,7 +195,19 @@ def test_ownership_works_in_a_full_redis(tmp_path: Path) -> None:
         second = standby(on)
         on.running.signal(signal.SIGSTOP)
         on.fills_redis()
+        # Full, whatever is trimmed.
+        on.client.config_set("maxmemory", "100kb")
         wait_taken(second)
-        on.running.kill()
+        on.running.signal(signal.SIGCONT)
+        assert on.running.wait() == FENCED, on.running.tail()
         on.writer = second
+        on.drained()
+        third = standby(on, "third.log")
+        second.kill()
+        wait_taken(third)
+        on.writer = third
+        with pytest.raises(redis.exceptions.OutOfMemoryError):
+            on.send(1)
+        on.client.config_set("maxmemory", "8mb")
+        on.send(20)
         on.all_is_well()
