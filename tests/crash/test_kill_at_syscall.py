@@ -63,6 +63,7 @@ def test_a_batch_is_whole_or_absent(
             break
         assert code == -signal.SIGKILL
         points += 1
+    print(f"died at {points} points of {call}")
     assert points
 
 

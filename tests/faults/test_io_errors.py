@@ -56,6 +56,7 @@ def test_what_was_told_is_what_is_stored(
             if not any(line.startswith("retry") for line in told):
                 break
             struck += 1
+    print(f"{call} failed with {error} at {struck} points")
     assert struck
 
 

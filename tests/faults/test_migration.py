@@ -87,4 +87,5 @@ def test_killed_at_a_statement_a_migration_is_whole_or_absent(folder: Path, step
                 break
             assert code == -signal.SIGKILL
             deaths += 1
+    print(f"died at {deaths} statements")
     assert deaths > 60 // step
