@@ -23,6 +23,11 @@ def monotonic() -> float:
     return time.monotonic()
 
 
+def processor_s() -> float:
+    """Seconds of processor time that this thread has used."""
+    return time.thread_time()
+
+
 class Clock(NamedTuple):
     """Where a writer's times come from; a simulation brings its own."""
 

@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakSet
 
 from producers.contract.keys import Keys
-from writer.clock import monotonic, now_ms, sleep
+from writer.clock import monotonic, sleep
 from writer.errors import (
     Defect,
     Fenced,
@@ -27,15 +27,12 @@ from writer.health import BEAT_S, Health
 from writer.loop import Log, place_of
 from writer.settings import DEFAULT_PARTITIONS, WriterSettings
 from writer.store.checkpoint import Checkpointer
-from writer.store.cursors import CursorReader
 from writer.store.partition import partition_path, stored_partitions
-from writer.streams.archive import archive_folder
 from writer.streams.link import Client, connect, hang_up
 from writer.streams.ownership import FileLock, writer_id
 from writer.streams.publish import agree
-from writer.streams.reach import expire
 from writer.streams.risks import risks
-from writer.streams.sweep import sweep
+from writer.sweeping import Sweeping
 from writer.tenure import Outside, Tenure
 
 RETRY_MS_MIN = 50
@@ -43,9 +40,6 @@ STANDBY_S = 0.25
 """How often a stand-by asks whether the partition is free."""
 STOP_S = 2.5
 """How long a stop waits for what is in hand, before it cuts the connections to Redis."""
-META_S = 2.0
-"""How often hosts are told again what a flushed Redis forgot."""
-SWEEP_RETRY_S = 1.0
 LOOK_S = 0.1
 """How often the main thread looks whether it is to stop."""
 ROUND_S_MAX = 60.0
@@ -81,8 +75,6 @@ class Daemon:
         self._wanted = partitions
         self._stopping = False
         self._ended = Event()
-        self._sweep_now = Event()
-        self._running: set[int] = set()
         self._waiting: dict[int, str] = {}
         self._told: dict[int, str] = {}
         self._threads: list[Thread] = []
@@ -92,6 +84,7 @@ class Daemon:
         self._rounds: dict[int, float] = {}
         self._clients: WeakSet[Client] = WeakSet()
         self.total = 0
+        self._sweeping = Sweeping(settings, log, self._connect, self._tell_hosts, self._waiting)
 
     def start(self) -> None:
         """Lock the files, agree with Redis on the partitions, start the threads.
@@ -115,7 +108,7 @@ class Daemon:
             )
             for partition in own
         ]
-        for name, work in (("sweep", self._sweep), ("beat", self._beat)):
+        for name, work in (("sweep", self._sweeping.run), ("beat", self._beat)):
             self._threads.append(Thread(target=self._guarded, args=(work, None), name=name))
         for thread in self._threads:
             thread.start()
@@ -144,7 +137,7 @@ class Daemon:
 
     def _wake(self) -> None:
         self._ended.set()
-        self._sweep_now.set()
+        self._sweeping.stop()
 
     def wait(self) -> None:
         """Return when all has ended; raises the Stop error that ended it, if one did."""
@@ -168,9 +161,8 @@ class Daemon:
             raise self.error
 
     def sweep_soon(self, partition: int) -> None:
-        """A partition was taken: look at its streams."""
-        self._running.add(partition)
-        self._sweep_now.set()
+        """Look at a partition's streams, as when it is taken."""
+        self._sweeping.soon(partition)
 
     def _release_locks(self) -> None:
         for lock in self._locks:
@@ -262,6 +254,9 @@ class Daemon:
             f"Redis has {found} partitions under {self.keys.meta}, here they are {wanted}",
             hint="use the data folder that belongs to this Redis, or another --prefix",
         )
+
+    def _tell_hosts(self, client: Client) -> int:
+        return agree(client, self.keys, self.total)
 
     def _write(self, partition: int) -> None:
         """A partition's thread: take it, loop, and after a Retry error take it again.
@@ -356,15 +351,6 @@ class Daemon:
         self._clients.add(client)
         return client
 
-    def _expire(self, partition: int) -> None:
-        hours = self.settings.archive_keep_hours
-        if hours is None:
-            return
-        before = now_ms() - hours * 3_600_000
-        removed = expire(archive_folder(self.settings.data, partition), before)
-        if removed:
-            self.log.info("archive_expired", partition=partition, segments=removed)
-
     def _guarded(self, work: Callable[[], None], partition: int | None) -> None:
         """A thread that dies of a defect ends the daemon: it must not look alive without it."""
         try:
@@ -391,30 +377,3 @@ class Daemon:
             now = monotonic()
             if all(now - began < ROUND_S_MAX for began in list(self._rounds.values())):
                 self._health.beat()
-
-    def _sweep(self) -> None:
-        """The sweep's thread: when a partition is taken, after each reconnect, every `sweep_ms`."""
-        sweep_at = 0.0
-        while not self._stopping:
-            self._sweep_now.wait(min(META_S, self.settings.sweep_ms / 1000))
-            asked = self._sweep_now.is_set()
-            self._sweep_now.clear()
-            client = self._connect()
-            try:
-                agree(client, self.keys, self.total)
-                if not asked and monotonic() < sweep_at:
-                    continue
-                sweep_at = monotonic() + self.settings.sweep_ms / 1000
-                for partition in sorted(self._running):
-                    path = partition_path(self.settings.data, partition)
-                    self._expire(partition)
-                    with closing(CursorReader(path)) as cursors:
-                        marked = sweep(client, self.keys, partition, cursors, self._ended)
-                    if marked and partition not in self._waiting:
-                        self.log.info("swept", partition=partition, marked=marked)
-            except Retry:
-                # The loops meet the same fault and say so.
-                sweep_at = 0.0
-                self._ended.wait(SWEEP_RETRY_S)
-            finally:
-                client.close()

@@ -138,6 +138,20 @@ class Server:
             self.zadd_lt(keys[0], float(args[0]), to_bytes(run))
         return len(args) - 1
 
+    def look(self, keys: Sequence[bytes], args: Sequence[Any]) -> list[Any]:
+        """look.lua"""
+        found: list[Any] = []
+        for key in keys:
+            stream = self.keys.streams.get(key.decode())
+            if stream is None:
+                found.append(None)
+            elif stream.items:
+                found.append(1)
+            else:
+                last = f"{stream.last[0]}-{stream.last[1]}".encode()
+                found.append(last if int(args[0]) else None)
+        return found
+
     def own(self, keys: Sequence[str], args: Sequence[Any]) -> bytes:
         """own.lua"""
         writer, ttl, replaced = to_bytes(args[0]), int(args[1]), to_bytes(args[2])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from threading import Event
 
 import pytest
@@ -11,13 +11,15 @@ from tests.streams.conftest import KEYS, Streams
 from writer.streams.sweep import STEP, sweep
 
 
-def marked(streams: Streams, cursors: Mapping[str, tuple[str, bool]]) -> set[str]:
+def marked(
+    streams: Streams, cursors: Mapping[str, tuple[str, bool]], *, thorough: bool = True
+) -> set[str]:
     """Runs that a sweep marks, given their cursors and whether they have ended."""
 
-    def known(runs: Sequence[str]) -> dict[str, tuple[str, bool]]:
-        return {run: cursors[run] for run in runs if run in cursors}
+    def unlike(empty: Mapping[str, str]) -> list[str]:
+        return [run for run, last in empty.items() if cursors.get(run) != (last, False)]
 
-    count = sweep(streams.client, KEYS, 0, known, Event())
+    count = sweep(streams.client, KEYS, 0, unlike, Event(), thorough=thorough)
     found = set(streams.ready())
     assert count == len(found)
     return found
@@ -42,6 +44,15 @@ def test_what_is_marked(
     if not held:
         streams.client.xtrim(KEYS.run(0, "run"), maxlen=0, approximate=False)
     assert marked(streams, {"run": cursor} if cursor else {}) == ({"run"} if marks else set())
+
+
+def test_what_holds_nothing_is_left_to_the_thorough_sweeps(streams: Streams) -> None:
+    streams.add("ended", "5-1")
+    streams.client.xtrim(KEYS.run(0, "ended"), maxlen=0, approximate=False)
+    streams.add("unmarked", "5-1")
+    cursors = {"ended": ("5-1", True), "unmarked": ("5-1", False)}
+    assert marked(streams, cursors, thorough=False) == {"unmarked"}
+    assert marked(streams, cursors) == {"ended", "unmarked"}
 
 
 def test_other_keys_and_partitions_are_left_alone(streams: Streams) -> None:
@@ -74,7 +85,7 @@ def test_it_ends_when_it_is_told_to(streams: Streams) -> None:
     streams.add("run", "5-1")
     ended = Event()
     ended.set()
-    assert sweep(streams.client, KEYS, 0, lambda runs: {}, ended) == 0
+    assert sweep(streams.client, KEYS, 0, lambda empty: empty, ended) == 0
 
 
 def test_it_works_in_a_full_server(full_streams: Streams) -> None:

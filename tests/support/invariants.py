@@ -10,8 +10,9 @@ They can be run on any folder, after any accident; I10 stands in `rebuilds.py`:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ import redis
 
 from producers.contract.envelope import fields_of
 from producers.contract.keys import Keys
-from writer.store.cursors import CursorReader
 from writer.store.digest import verify_states
 from writer.streams.backlog import backlog
 
@@ -319,19 +319,18 @@ def lost_acked(data: Path, acked: Iterable[ACK]) -> list[ACK]:
     ]
 
 
+def _settled(file: apsw.Connection, runs: Sequence[str]) -> dict[str, str]:
+    query = "SELECT message_id FROM cursors WHERE run_id = ?"
+    found = {run: file.execute(query, (run,)).fetchone() for run in runs}
+    return {run: row[0] for run, row in found.items() if row is not None}
+
+
 def undrained(client: redis.Redis, keys: Keys, data: Path) -> Broken:
     """I13: partitions whose streams still hold what is not settled."""
     broken = []
     for partition, path in files(data):
-        with closing(CursorReader(path)) as cursors:
-            left = backlog(
-                client,
-                keys,
-                partition,
-                lambda runs, cursors=cursors: {  # type: ignore[misc]
-                    run: cursor for run, (cursor, _) in cursors(runs).items()
-                },
-            )
+        with closing(reading(path)) as file:
+            left = backlog(client, keys, partition, partial(_settled, file))
         if left.messages:
             broken.append(f"{path.name}: {left.messages} messages wait in {left.streams} streams")
     return broken

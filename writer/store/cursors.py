@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import apsw
+import orjson
 
 from writer.store.database import open_reader, translated
 
-_ONE = """
-SELECT c.message_id,
-  t.run_key IS NOT NULL OR coalesce(r.terminal, 0)
-FROM cursors c LEFT JOIN runs r USING (run_key) LEFT JOIN tombstones t USING (run_key)
-WHERE c.run_id = ?
+# A run that exists has no tombstone.
+_UNLIKE = """
+SELECT s.key FROM json_each(?) s
+LEFT JOIN cursors c ON c.run_id = s.key
+LEFT JOIN runs r ON r.run_key = c.run_key
+WHERE coalesce(c.message_id, '0-0') <> s.value OR CASE
+  WHEN r.run_key IS NULL THEN EXISTS (SELECT 1 FROM tombstones t WHERE t.run_key = c.run_key)
+  ELSE r.terminal
+END
 """
 
 
 class CursorReader:
-    """Looks up cursors in one partition file, on a connection of its own."""
+    """Compares streams with one partition file, on a connection of its own."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection: apsw.Connection | None = None
 
-    def __call__(self, runs: Sequence[str]) -> dict[str, tuple[str, bool]]:
-        """Last settled message id of each run, and whether it has ended; unknown ones are left
-        out.
-        """
+    def __call__(self, streams: Mapping[str, str]) -> list[str]:
+        """Of runs with message ids, those that are not settled up to just there, or have ended."""
         if self._connection is None:
             self._connection = open_reader(self._path)
-        found = {}
         with translated(self._path):
-            for run in runs:
-                row = self._connection.execute(_ONE, (run,)).fetchone()
-                if row is not None:
-                    found[run] = (row[0], bool(row[1]))
-        return found
+            rows: list[tuple[Any, ...]] = self._connection.execute(
+                _UNLIKE, (orjson.dumps(streams).decode(),)
+            ).fetchall()
+        return [run for (run,) in rows]
 
     def close(self) -> None:
         """Close the connection."""

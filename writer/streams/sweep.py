@@ -5,7 +5,7 @@ It looks at all streams in small steps, on connections of its own, and the loops
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from threading import Event
 
 import redis
@@ -14,23 +14,27 @@ from producers.contract.keys import Keys
 from writer.clock import SYSTEM, Clock
 from writer.streams.link import lua, text, translated
 
-NEVER = ("0-0", False)
 STEP = 500
 """Keys looked at in one step."""
 
-Cursors = Callable[[Sequence[str]], Mapping[str, tuple[str, bool]]]
-"""Asks a partition's file for runs' last settled message ids, and which of the runs have ended."""
+Unlike = Callable[[Mapping[str, str]], Iterable[str]]
+"""Of runs whose streams hold nothing, with the last ids of these: which are not settled up to
+there in the partition's file, or have ended.
+"""
 
 
 def sweep(
     client: redis.Redis,
     keys: Keys,
     partition: int,
-    cursors: Cursors,
+    unlike: Unlike,
     ended: Event,
     clock: Clock = SYSTEM,
+    *,
+    thorough: bool = True,
 ) -> int:
-    """Mark each stream of a partition that is not as its cursor says, and each of an ended run.
+    """Mark each stream of a partition that holds messages; if `thorough`, also each that is not as
+    its cursor says, and each of an ended run.
 
     A stream that was replaced is behind its cursor, one that was not trimmed has a length, one
     whose run has ended may go: the loop finds out. Returns how many it marked. Raises
@@ -38,18 +42,28 @@ def sweep(
     """
     marked = 0
     prefix = keys.run_prefix(partition)
+    look = client.register_script(lua("look.lua"))
     place = 0
     while not ended.is_set():
         with translated():
             place, names = client.scan(
                 cursor=place, match=_literal(prefix) + "*", count=STEP, _type="STREAM"
             )
-        # A name that is not UTF-8 can be no run's: it is left as it is.
-        runs = [run for name in names if (run := _run_of(name, prefix)) is not None]
-        if runs:
-            ready = _ready(client, keys, partition, runs, cursors(runs))
-            _mark(client, keys, partition, ready, clock.now_ms())
-            marked += len(ready)
+            replies = look(keys=names, args=[int(thorough)]) if names else []
+        ready: list[str] = []
+        empty: dict[str, str] = {}
+        for name, reply in zip(names, replies, strict=True):
+            # A name that is not UTF-8 can be no run's: it is left as it is.
+            if reply is None or (run := _run_of(name, prefix)) is None:
+                continue
+            if reply == 1:
+                ready.append(run)
+            else:
+                empty[run] = text(reply)
+        if empty:
+            ready += unlike(empty)
+        _mark(client, keys, partition, ready, clock.now_ms())
+        marked += len(ready)
         if place == 0:
             break
     return marked
@@ -62,35 +76,11 @@ def _run_of(name: bytes | str, prefix: str) -> str | None:
         return None
 
 
-def _ready(
-    client: redis.Redis,
-    keys: Keys,
-    partition: int,
-    runs: Sequence[str],
-    cursors: Mapping[str, tuple[str, bool]],
-) -> list[str]:
-    with translated():
-        pipeline = client.pipeline(transaction=False)
-        for run in runs:
-            pipeline.xinfo_stream(keys.run(partition, run))
-        replies = pipeline.execute(raise_on_error=False)
-    return [
-        run
-        for run, reply in zip(runs, replies, strict=True)
-        if isinstance(reply, dict)
-        and _differs(reply["length"], text(reply["last-generated-id"]), *cursors.get(run, NEVER))
-    ]
-
-
-def _mark(client: redis.Redis, keys: Keys, partition: int, runs: Sequence[str], now: int) -> None:
+def _mark(client: redis.Redis, keys: Keys, partition: int, runs: list[str], now: int) -> None:
     if runs:
         with translated():
             mark = client.register_script(lua("mark.lua"))
             mark(keys=[keys.ready(partition)], args=[now, *runs])
-
-
-def _differs(length: int, last_id: str, cursor: str, ended: bool) -> bool:
-    return bool(length) or last_id != cursor or ended
 
 
 def _literal(text_: str) -> str:
