@@ -16,7 +16,9 @@ PLACE: TypeAdapter[dict[str, int]] = TypeAdapter(dict[str, int])
 _CONDITIONS = {
     "run_id": "run_id = :run_id",
     "reason": "reason = :reason",
-    "since": "recorded_at >= :since",
+    # Older ones hardly lie behind newer ones, so the first tells where to stop.
+    "since": "recorded_at >= :since AND rejection_seq >= "
+    "(SELECT min(rejection_seq) FROM rejections WHERE recorded_at >= :since)",
     "before": "rejection_seq < :before",
 }
 

@@ -2,7 +2,7 @@
 
 -- :name quarantined
 SELECT c.run_id, c.incarnation, q.message_id, q.cause, q.detail, q.version, q.since
-FROM quarantines q JOIN cursors c ON c.run_key = q.run_key
+FROM quarantines q CROSS JOIN cursors c ON c.run_key = q.run_key
 WHERE :run_id IS NULL OR c.run_id = :run_id
 ORDER BY q.since, c.run_id
 

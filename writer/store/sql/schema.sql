@@ -146,8 +146,12 @@ CREATE INDEX runs_created ON runs (created_at DESC, run_id DESC);
 CREATE INDEX runs_status ON runs (status, created_at DESC, run_id DESC);
 CREATE INDEX runs_workflow ON runs (workflow, created_at DESC, run_id DESC)
   WHERE workflow IS NOT NULL;
+CREATE INDEX runs_workflow_status ON runs (workflow, status, created_at DESC, run_id DESC)
+  WHERE workflow IS NOT NULL;
+CREATE INDEX runs_dialect ON runs (dialect, created_at DESC, run_id DESC);
 CREATE INDEX runs_definition ON runs (definition_digest) WHERE definition_digest IS NOT NULL;
-CREATE INDEX runs_parent ON runs (parent_run) WHERE parent_run IS NOT NULL;
+CREATE INDEX runs_parent ON runs (parent_run, created_at DESC, run_id DESC)
+  WHERE parent_run IS NOT NULL;
 CREATE INDEX runs_suite ON runs (json_extract(tags, '$.testSuiteRunId')) WHERE tags IS NOT NULL;
 -- What retention asks: runs by the moment at which their own retention ends, or by when they
 -- finished if they name none, and those that have not finished.
@@ -394,6 +398,8 @@ CREATE TABLE rejections (
 ) STRICT;
 CREATE INDEX rejections_message ON rejections (run_key, message_id);
 CREATE INDEX rejections_sequence ON rejections (run_key, producer, producer_seq);
+CREATE INDEX rejections_reason ON rejections (reason);
+CREATE INDEX rejections_recorded ON rejections (recorded_at);
 
 -- What stays of a deleted run, beside its cursor, sequences, gaps and one event.
 CREATE TABLE tombstones (

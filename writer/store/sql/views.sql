@@ -60,8 +60,8 @@ SELECT
         UNION ALL
         SELECT filled.refs + 1, json_set(filled.payload, r.value ->> 0, json(s.value))
         FROM filled
-        JOIN json_each(e.refs) r ON r.key = filled.refs
-        JOIN state_parts s ON s.run_key = e.run_key AND s.pointer = r.value ->> 1
+        CROSS JOIN json_each(e.refs) r ON r.key = filled.refs
+        CROSS JOIN state_parts s ON s.run_key = e.run_key AND s.pointer = r.value ->> 1
           AND s.revision = e.revision
       )
       SELECT payload FROM filled ORDER BY refs DESC LIMIT 1
