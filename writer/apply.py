@@ -6,7 +6,7 @@ Nothing here reads Redis or a clock, so a live daemon, a replay and a test apply
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple
@@ -36,7 +36,7 @@ from writer.store.commit import (
 from writer.store.partition import PartitionFile, Quarantine
 from writer.streams.archive import Act, Archive, Record
 
-CACHE_BYTES = 64 * 1024 * 1024
+CACHE_BYTES = 32 * 1024 * 1024
 RUN_BYTES = 4 * 1024
 """About what an aggregate costs beside its state."""
 ITEM_BYTES = 512
@@ -105,8 +105,27 @@ class Aggregates:
             self._runs.move_to_end(run_id)
             return known[0]
         run = self._file.load(run_id)
-        self._runs[run_id] = (run, 0)
+        weight = _weight(run)
+        self._runs[run_id] = (run, weight)
+        self._bytes += weight
         return run
+
+    def known(self, run_id: str) -> Run | None:
+        """The run's aggregate if it is in memory."""
+        found = self._runs.get(run_id)
+        return None if found is None else found[0]
+
+    def portion(self, run_ids: Sequence[str]) -> int:
+        """Load aggregates in turn while they fit into memory together; returns how many did, at
+        least one.
+        """
+        held = 0
+        for place, run_id in enumerate(run_ids):
+            self.get(run_id)
+            held += self._runs[run_id][1]
+            if held > self._bytes_max:
+                return max(place, 1)
+        return len(run_ids)
 
     def weigh(self, runs: Iterable[Run]) -> None:
         """Count what a committed batch's aggregates have grown to, and drop what is too much."""

@@ -7,7 +7,7 @@ stored cursors with fresh aggregates and does the same work again.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +21,7 @@ from writer.core.sequence import Standing, standing
 from writer.errors import StoreUnavailable, WriterError
 from writer.receipts import Receipt, receipts_of
 from writer.store.commit import FREES, Hook, no_hook
-from writer.store.partition import PartitionFile
+from writer.store.partition import PartitionFile, Place
 from writer.streams.control import Control
 from writer.streams.ownership import Ownership
 from writer.streams.read import Reader, Reading
@@ -29,7 +29,7 @@ from writer.streams.settle import Settler, Trim
 
 TAKEN_MAX = 4_096
 """Runs whose marks are held at once; the rest wait in Redis."""
-STREAMS_MAX = 128
+STREAMS_MAX = 500
 """Streams in one read."""
 TRIM_POINTS_MAX = 65_536
 SYNC_EVERY_S = 1.0
@@ -109,14 +109,14 @@ class PartitionLoop:
                 self.file.give_back()
             return 0
         runs = list(self.taken)[:STREAMS_MAX]
-        cursors = [(run, self.applier.aggregates.get(run).cursor.message_id) for run in runs]
+        cursors = [(run, self._place(run).message_id) for run in runs]
         per_run = max(self.reader.batch_messages_max // len(runs), 16)
         reading = self.reader.read(cursors, per_run)
         replaced = self._look_below(cursors)
         reading = reading.without(replaced)
         restarts, trims = self._look_at_empty(reading.empty)
         restarts += replaced
-        gaps = {run: self._open_gaps(run) for run in runs}
+        gaps = {run: self._open_gaps(run) for run in dict.fromkeys(i.run for i in reading.items)}
         settled = self._apply(reading, restarts)
         # Before anything is trimmed: what is missed may lie behind the cursor.
         restarts += self._look_for_missing(gaps)
@@ -162,8 +162,17 @@ class PartitionLoop:
                 self.quarantined.discard(act.run_id)
                 self.taken[act.run_id] = None
 
+    def _place(self, run: str) -> Place:
+        """Where a stream is settled up to. Its aggregate may be large, and is not loaded for it."""
+        known = self.applier.aggregates.known(run)
+        return (
+            self.file.place(run) if known is None else Place(known.cursor.message_id, _ended(known))
+        )
+
     def _open_gaps(self, run: str) -> list[tuple[str, int, int]]:
-        aggregate = self.applier.aggregates.get(run)
+        aggregate = self.applier.aggregates.known(run)
+        if aggregate is None:
+            return self.file.open_gaps(run)
         return [
             (producer, first, last)
             for producer, sequences in aggregate.producers.items()
@@ -175,8 +184,7 @@ class PartitionLoop:
         restarts = []
         for run, known in before.items():
             opened = [gap for gap in self._open_gaps(run) if gap not in known]
-            upto = self.applier.aggregates.get(run).cursor.message_id
-            if opened and self.reader.holds(run, upto, opened):
+            if opened and self.reader.holds(run, self._place(run).message_id, opened):
                 restarts.append(run)
         if restarts:
             self.applier.apply((), now=self.clock.now_ms(), restarts=restarts, hook=self.hook)
@@ -192,10 +200,12 @@ class PartitionLoop:
         each stream: from then on its last trim point tells.
         """
         replaced = []
-        for run, cursor in cursors:
-            if run in self._trimmed or cursor == "0-0":
-                continue
-            newest = self.reader.newest(run, cursor)
+        asked = [
+            (run, cursor) for run, cursor in cursors if run not in self._trimmed and cursor != "0-0"
+        ]
+        found = self.reader.newest(asked)
+        for run, cursor in asked:
+            newest = found.get(run)
             if newest is None:
                 self._trimmed[run] = cursor
             elif newest == cursor and not self.reader.holds_new(
@@ -220,15 +230,14 @@ class PartitionLoop:
         restarts: list[str] = []
         trims: list[Trim] = []
         for run, stream in self.reader.inspect(runs).items():
-            aggregate = self.applier.aggregates.get(run)
-            cursor = aggregate.cursor.message_id
+            cursor, has_ended = self._place(run)
             if order_of(stream.last_id) < order_of(cursor):
                 self._note("stream_restarted", run)
                 self._trimmed.pop(run, None)
                 restarts.append(run)
             elif stream.length:
                 trims.append(self._trim_of(run))
-            elif cursor in (stream.last_id, "0-0") and _ended(aggregate):
+            elif cursor in (stream.last_id, "0-0") and has_ended:
                 # The next incarnation is committed first: dying before the stream goes costs
                 # nothing.
                 if cursor != "0-0":
@@ -243,11 +252,30 @@ class PartitionLoop:
         if not self.ownership.trusted:
             self.ownership.distrust()
             self.ownership.keep()
-        settled = self._apply_halved(messages, restarts)
+        settled: list[Settled] = []
+        for portion, again in self._portions(messages, restarts):
+            settled += self._apply_halved(portion, again)
         for each in settled:
             if isinstance(each.outcome, Rejected):
                 self._refused[each.outcome.reason.value] += 1
         return settled
+
+    def _portions(
+        self, messages: Sequence[Message], restarts: Sequence[str]
+    ) -> Iterator[tuple[list[Message], Sequence[str]]]:
+        """What to apply in one transaction each: whole runs that fit into memory together."""
+        by_run: dict[str, list[Message]] = {run: [] for run in restarts}
+        for message in messages:
+            by_run.setdefault(message.run, []).append(message)
+        again = frozenset(restarts)
+        runs = list(by_run)
+        while runs:
+            count = self.applier.aggregates.portion(runs)
+            portion, runs = runs[:count], runs[count:]
+            yield (
+                [message for run in portion for message in by_run.pop(run)],
+                [run for run in portion if run in again],
+            )
 
     def _apply_halved(
         self, messages: Sequence[Message], restarts: Sequence[str] = ()
@@ -345,7 +373,7 @@ class PartitionLoop:
 
     def _trim_of(self, run: str) -> Trim:
         """Redis may forget a stream up to the cursor, or what the replay window leaves of that."""
-        last = upto = self.applier.aggregates.get(run).cursor.message_id
+        last = upto = self._place(run).message_id
         if self.replay_window_ms:
             begin = f"{max(self.clock.now_ms() - self.replay_window_ms, 0)}-0"
             upto = min(last, begin, key=order_of)

@@ -56,10 +56,10 @@ class WriterSettings(BaseSettings):
         500, ge=1, le=100_000, description="Messages in one transaction."
     )
     batch_bytes_max: int = Field(
-        4 * 1024 * 1024, ge=1024, description="Bytes of messages in one transaction."
+        2 * 1024 * 1024, ge=1024, description="Bytes of messages in one transaction."
     )
     cache_bytes_max: int = Field(
-        64 * 1024 * 1024, ge=0, description="Memory for aggregates, per partition."
+        32 * 1024 * 1024, ge=0, description="Memory for aggregates, per partition."
     )
     checkpoint_ms: int = Field(100, ge=10, description="Between looks at the WAL.")
     sweep_ms: int = Field(60_000, ge=100, description="Between looks at all streams.")

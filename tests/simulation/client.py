@@ -45,6 +45,9 @@ class Pipeline:
     def xinfo_stream(self, key: str) -> None:
         self._calls.append(lambda: self._client.xinfo(key))
 
+    def xrevrange(self, key: str, max: str = "+", min: str = "-", count: int | None = None) -> None:
+        self._calls.append(lambda: self._client.between(key, min, max)[::-1][:count])
+
     def xadd(self, key: str, fields: dict[Any, Any], **_: Any) -> None:
         self._calls.append(lambda: self._client.append(key, fields))
 
@@ -108,10 +111,10 @@ class Client:
         return self.through("xadd", lambda: self.append(key, fields))
 
     def xrange(self, key: str, min: str = "-", max: str = "+", count: int | None = None) -> Any:
-        return self.through("xrange", lambda: self._between(key, min, max)[:count])
+        return self.through("xrange", lambda: self.between(key, min, max)[:count])
 
     def xrevrange(self, key: str, max: str = "+", min: str = "-", count: int | None = None) -> Any:
-        return self.through("xrevrange", lambda: self._between(key, min, max)[::-1][:count])
+        return self.through("xrevrange", lambda: self.between(key, min, max)[::-1][:count])
 
     def scan(self, cursor: int, match: str, count: int, _type: str) -> tuple[int, list[bytes]]:
         prefix = match.replace("\\", "").removesuffix("*")
@@ -134,7 +137,7 @@ class Client:
         last = f"{stream.last[0]}-{stream.last[1]}".encode()
         return {"length": len(stream.items), "last-generated-id": last}
 
-    def _between(self, key: str, first: str, last: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    def between(self, key: str, first: str, last: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
         stream = self._server.keys.streams.get(key)
         items = [] if stream is None else stream.items
         if first.startswith("("):
@@ -149,4 +152,4 @@ class Client:
         return [(item.id.encode(), dict(item.fields)) for item in items]
 
 
-SCRIPTS = {lua(f"{name}.lua"): name for name in ("mark", "own", "disown", "read", "settle")}
+SCRIPTS = {lua(f"{name}.lua"): name for name in ("mark", "look", "own", "disown", "read", "settle")}

@@ -137,10 +137,10 @@ def test_the_state_of_streams(streams: Streams, reader: Reader) -> None:
 
 def test_the_newest_message_up_to_an_id(streams: Streams, reader: Reader) -> None:
     streams.add("a", "5-1", "5-2", "9-0")
-    assert reader.newest("a", "5-9") == "5-2"
-    assert reader.newest("a", "5-2") == "5-2"
-    assert reader.newest("a", "4-0") is None
-    assert reader.newest("nobody", "4-0") is None
+    assert reader.newest([("a", "5-9")]) == {"a": "5-2"}
+    assert reader.newest([("a", "5-2"), ("nobody", "4-0")]) == {"a": "5-2"}
+    assert reader.newest([("a", "4-0")]) == {}
+    assert reader.newest([]) == {}
 
 
 def test_missing_sequences_are_looked_for_up_to_the_cursor(

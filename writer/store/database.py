@@ -27,6 +27,8 @@ APPLICATION_ID = 0x73776430
 PAGE_BYTES = 8192
 BUSY_MS = 2_000
 """Longest wait for another process' lock: well under the time that a stop may take."""
+CACHE_KB = 16_384
+"""Pages in memory; the operating system keeps those that do not fit."""
 FILE_MODE = 0o640
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 _MIGRATION = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
@@ -81,7 +83,7 @@ def open_writer(
             f"synchronous = {synchronous}",
             "foreign_keys = ON",
             f"journal_size_limit = {WAL_LIMIT_BYTES}",
-            "cache_size = -65536",
+            f"cache_size = -{CACHE_KB}",
             "temp_store = MEMORY",
         ):
             connection.execute(f"PRAGMA {pragma}").fetchall()

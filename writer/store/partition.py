@@ -37,6 +37,13 @@ class Identity(NamedTuple):
     control_cursor: str
 
 
+class Place(NamedTuple):
+    """The last settled message of a stream, and whether its run has finished or is deleted."""
+
+    message_id: str
+    ended: bool
+
+
 class Quarantine(NamedTuple):
     """Where a run waits. `version` is the contract version that it waits for, if it does."""
 
@@ -135,6 +142,20 @@ class PartitionFile:
                 self._next_key += 1
                 load_acts(self._connection, run)
         return run
+
+    def place(self, run_id: str) -> Place:
+        """Where a stream stands; its beginning if nothing of it was ever settled."""
+        with translated(self.path):
+            row = self._connection.execute(LOAD["place"], (run_id,)).fetchone()
+        return Place("0-0", ended=False) if row is None else Place(row[0], bool(row[1]))
+
+    def open_gaps(self, run_id: str) -> list[tuple[str, int, int]]:
+        """The open gaps of a stream's producers: (producer, first, last)."""
+        with translated(self.path):
+            rows: list[tuple[Any, ...]] = self._connection.execute(
+                LOAD["open_gaps"], (run_id,)
+            ).fetchall()
+        return [(producer, first, last) for producer, first, last in rows]
 
     def facts(self, run: Run, wanted: Wanted) -> Facts:
         """What the decisions about a run's messages want to know of the past."""

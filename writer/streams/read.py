@@ -148,13 +148,20 @@ class Reader:
                 return
             after = f"({text(page[-1][0])}"
 
-    def newest(self, run: str, upto: str) -> str | None:
-        """The id of the stream's newest message up to an id (and itself); None if there is none."""
+    def newest(self, places: Sequence[tuple[str, str]]) -> dict[str, str]:
+        """Of (run, id)s the id of the stream's newest message up to there; a run whose stream has
+        none is left out.
+        """
+        if not places:
+            return {}
         with translated():
-            found: Any = self.client.xrevrange(
-                self.keys.run(self.partition, run), max=upto, count=1
-            )
-        return text(found[0][0]) if found else None
+            pipeline = self.client.pipeline(transaction=False)
+            for run, upto in places:
+                pipeline.xrevrange(self.keys.run(self.partition, run), max=upto, count=1)
+            replies = pipeline.execute()
+        return {
+            run: text(found[0][0]) for (run, _), found in zip(places, replies, strict=True) if found
+        }
 
     def inspect(self, runs: Sequence[str]) -> dict[str, StreamState]:
         """The streams' own state, to compare cursors with. A stream that is not there is left

@@ -4,6 +4,21 @@
 SELECT run_key, incarnation, message_id, applied, duplicates, rejected
 FROM cursors WHERE run_id = ?
 
+-- A run that exists has no tombstone.
+-- :name place
+SELECT c.message_id, CASE
+  WHEN r.run_key IS NULL THEN EXISTS (SELECT 1 FROM tombstones t WHERE t.run_key = c.run_key)
+  ELSE r.terminal
+END
+FROM cursors c LEFT JOIN runs r ON r.run_key = c.run_key WHERE c.run_id = ?
+
+-- :name open_gaps
+SELECT p.producer, g.first_seq, g.last_seq
+FROM cursors c
+JOIN gaps g ON g.run_key = c.run_key
+JOIN producers p ON p.run_key = g.run_key AND p.producer_no = g.producer_no
+WHERE c.run_id = ? ORDER BY g.producer_no, g.first_seq
+
 -- :name next_run_key
 SELECT coalesce(max(run_key), 0) + 1 FROM cursors
 
@@ -104,7 +119,7 @@ SELECT message_id, cause, detail, version, since FROM quarantines WHERE run_key 
 
 -- :name quarantines
 SELECT c.run_id, c.incarnation, q.message_id, q.cause, q.version
-FROM quarantines q JOIN cursors c USING (run_key)
+FROM quarantines q CROSS JOIN cursors c USING (run_key)
 
 -- :name cursors
 SELECT run_id, incarnation, message_id FROM cursors
