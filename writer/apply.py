@@ -112,13 +112,10 @@ class Aggregates:
 
     def known(self, run_id: str) -> Run | None:
         """The run's aggregate if it is in memory."""
-        found = self._runs.get(run_id)
-        return None if found is None else found[0]
+        return self._runs.get(run_id, (None, 0))[0]
 
     def portion(self, run_ids: Sequence[str]) -> int:
-        """Load aggregates in turn while they fit into memory together; returns how many did, at
-        least one.
-        """
+        """Load aggregates in turn while they fit together; returns how many did, at least one."""
         held = 0
         for place, run_id in enumerate(run_ids):
             self.get(run_id)
