@@ -21,6 +21,7 @@ import redis
 
 from producers.contract.envelope import encode, seal
 from producers.contract.keys import Keys
+from tests.bench.room import Room
 from tests.support.host import Host
 from tests.support.workload import entry, event, text
 from writer.apply import Aggregates, Applier, Message
@@ -119,9 +120,14 @@ class Crowd:
         """The partition's file."""
         return partition_path(self.data, 0)
 
-    def last_id(self, number: int) -> str:
-        """The id of a run's last message."""
-        return f"{START_MS + (number + len(self.commands) - 1) * APART_MS}-0"
+
+def crowd_of(room: Room, runs: int, events: int) -> Crowd:
+    """The crowd of this size, made when it is first asked for; later figures go on with it."""
+    data = room.place / f"crowd-{runs}-{events}"
+    if partition_path(data, 0).exists():
+        return Crowd(data, runs, conversation(events))
+    room.log(f"making {runs:,} runs of {events} events")
+    return make_crowd(data, runs, events)
 
 
 def make_crowd(data: Path, runs: int, events: int) -> Crowd:
@@ -218,19 +224,21 @@ def check(crowd: Crowd, numbers: Sequence[int]) -> None:
 def make_streams(client: redis.Redis, crowd: Crowd) -> None:
     """Give Redis the streams as a writer leaves them: known, and all of them read and trimmed."""
     keys = Keys()
-    for first in range(0, crowd.runs, BLOCK):
-        pipeline = client.pipeline(transaction=False)
-        for number in range(first, min(first + BLOCK, crowd.runs)):
-            stream = keys.run(0, name_of(number))
-            pipeline.xadd(stream, {"v": "1"}, id=crowd.last_id(number))
-            pipeline.xtrim(stream, maxlen=0, approximate=False)
-        pipeline.execute()
+    with closing(open_reader(crowd.path)) as file:
+        cursors = file.execute("SELECT run_id, message_id FROM cursors")
+        while block := list(islice(cursors, BLOCK)):
+            pipeline: Any = client.pipeline(transaction=False)
+            for run, last in block:
+                stream = keys.run(0, str(run))
+                pipeline.xadd(stream, {"v": "1"}, id=last)
+                pipeline.xtrim(stream, maxlen=0, approximate=False)
+            pipeline.execute()
 
 
 class Sender:
     """Sends more commands to runs of a crowd, under the lease that they have."""
 
-    def __init__(self, client: redis.Redis, producer: str = "sender") -> None:
+    def __init__(self, client: redis.Redis, producer: str) -> None:
         host = Host("crowd")
         host.claim()
         self._auth = host.auth()

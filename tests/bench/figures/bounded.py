@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from tests.bench.crowd import Crowd, Sender, make_crowd, make_streams, small_update
+from tests.bench.crowd import Crowd, Sender, crowd_of, make_streams, small_update
 from tests.bench.proc import cpu_s, memory_bytes
 from tests.bench.room import Room
 from tests.bench.table import Figure, at_least, at_most, compare
@@ -41,11 +41,10 @@ MB = 1024 * 1024
 def measure(room: Room) -> Iterator[Figure]:
     """Many runs, then large commands."""
     runs = 300 if room.quick else RUNS
-    with room.redis() as server, room.folder() as folder, server.client() as client:
-        room.log(f"bounded: making {runs:,} runs")
-        crowd = make_crowd(folder / "data", runs, EVENTS_LONG if room.long else EVENTS)
+    crowd = crowd_of(room, runs, EVENTS_LONG if room.long else EVENTS)
+    with room.redis() as server, server.client() as client:
         make_streams(client, crowd)
-        sender = Sender(client)
+        sender = Sender(client, "bounded")
         yield start(room, server, crowd, sender)
         yield from many_runs(room, server, crowd, sender)
         if room.long:

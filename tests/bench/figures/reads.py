@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.bench.crowd import Crowd, Sender, make_crowd, make_streams, name_of
+from tests.bench.crowd import Crowd, Sender, crowd_of, make_streams, name_of
 from tests.bench.feeding import commands, feeding
 from tests.bench.figures.bounded import stored, wait_for
 from tests.bench.proc import cpu_s
@@ -48,9 +48,8 @@ Read = Callable[[], object]
 def measure(room: Room) -> Iterator[Figure]:
     """The time of each read, then what they cost the writer."""
     runs, events = (300, 12) if room.quick else (RUNS, EVENTS)
-    with room.redis() as server, room.folder() as folder, server.client() as client:
-        room.log(f"reads: making {runs:,} runs of {events} events")
-        crowd = make_crowd(folder / "data", runs, events)
+    crowd = crowd_of(room, runs, events)
+    with room.redis() as server, server.client() as client:
         make_streams(client, crowd)
         size = f"{runs:,} runs, {runs * events:,} events, {crowd.path.stat().st_size / 1e9:.1f} GB"
         with (
