@@ -48,6 +48,9 @@ def list_query(filters: Filters, place: tuple[int, str] | None) -> tuple[str, Re
         name: value for name, value in filters._asdict().items() if value is not None
     }
     conditions = [_CONDITIONS[name] for name in bindings]
+    if len(conditions) > 1 and filters.dialect is not None:
+        # There are few: whatever else is asked for leads to fewer runs. `+`: not by its index.
+        conditions[conditions.index(_CONDITIONS["dialect"])] = "+dialect = :dialect"
     if place is not None:
         conditions.append(_BEFORE)
         bindings["created_at"], bindings["run_id"] = place
