@@ -528,6 +528,18 @@ def test_the_size_of_a_state_is_about_the_memory_held() -> None:
     assert 0.5 * held <= rows_ * ROW_BYTES + bytes_ <= 2 * held
 
 
+def test_so_is_that_of_a_tree_made_of_a_document() -> None:
+    value = {f"key-{number}": {"n": number} for number in range(2_000)}
+    tracemalloc.start()
+    try:
+        root = change(None, value).root
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    rows_, bytes_ = size(root)
+    assert held <= 2 * (rows_ * ROW_BYTES + bytes_)
+
+
 # --- Rows that are no tree.
 
 WHOLE = [
