@@ -44,7 +44,7 @@ States = Callable[[], Iterator[State]]
 
 
 class Took(NamedTuple):
-    """Seconds until all is committed, seconds within calls, bytes of the database, of the archive."""
+    """Seconds until all is committed, seconds within calls, bytes of database and archive."""
 
     whole_s: float
     calls_s: float

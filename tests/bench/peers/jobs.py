@@ -13,6 +13,7 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from time import perf_counter, sleep
 
 from tests.support.workload import text
@@ -42,6 +43,12 @@ def row(number: int) -> str:
     return text(number, ROW_CHARS)
 
 
+def warm() -> None:
+    """Make all that jobs write."""
+    for number in range(TEXTS):
+        row(number)
+
+
 def insert(file: str, number: int) -> None:
     """The job: one row of a kilobyte, committed."""
     opened(file).execute(
@@ -65,6 +72,8 @@ def run_rq(file: str, count: int, url: str) -> float:
     for number in range(1, count + 1):
         queue.enqueue("tests.bench.peers.jobs.insert", file, number)
     worker = SimpleWorker([queue], connection=connection)
+    # The worker finds the job under this name, and not in the program that runs.
+    import_module("tests.bench.peers.jobs").warm()
     started = perf_counter()
     worker.work(burst=True, logging_level="ERROR")
     return perf_counter() - started
@@ -91,13 +100,16 @@ def run_huey(file: str, count: int, _: str) -> float:
 
 WORKERS: dict[str, Callable[[str, int, str], float]] = {"rq": run_rq, "huey": run_huey}
 
-if __name__ == "__main__":
-    kind, path, jobs, server = sys.argv[1:]
-    prepare(path)
-    # By the name under which RQ's worker finds it.
-    from tests.bench.peers import jobs as module
 
-    for place in range(TEXTS):
-        module.row(place)
-    print(module.WORKERS[kind](path, int(jobs), server))
-    assert rows(sqlite3.connect(path)) == int(jobs), "a job is missing"
+def main(kind: str, file: str, count: int, url: str) -> float:
+    """Seconds from the worker's start until the last row."""
+    prepare(file)
+    warm()
+    took = WORKERS[kind](file, count, url)
+    assert rows(sqlite3.connect(file)) == count, "a job is missing"
+    return took
+
+
+if __name__ == "__main__":
+    asked, path, jobs, server = sys.argv[1:]
+    print(main(asked, path, int(jobs), server))
