@@ -398,9 +398,12 @@ def _sent_of(record: bytes) -> Sent:
 def _folder_paths(top: Path) -> list[Path]:
     """A lock is made with its folder and never written, so its age is the folder's."""
     found = []
-    for path in top.rglob(_LOCK):
-        with suppress(FileNotFoundError):
-            found.append((path.stat().st_mtime_ns, path.parent))
+    # Not `rglob`: it raises when a folder goes while it looks, as those of producers that close do.
+    for folder, _, names in os.walk(top):
+        if _LOCK in names:
+            path = Path(folder, _LOCK)
+            with suppress(FileNotFoundError):
+                found.append((path.stat().st_mtime_ns, path.parent))
     return [path for _, path in sorted(found)]
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 import redis
@@ -72,6 +73,28 @@ def test_a_living_producers_spool_is_left_alone(spool: Path) -> None:
     ]
     alive.close()
     assert len(spool_of(spool, "other").adopt()) == 1
+
+
+def test_folders_that_come_and_go_disturb_nobody_who_looks(spool: Path) -> None:
+    ended = Event()
+
+    def come_and_go() -> None:
+        while not ended.is_set():
+            folders = [spool / f"busy-{number}" for number in range(20)]
+            for folder in folders:
+                (folder / "below").mkdir(parents=True)
+            for folder in folders:
+                (folder / "below").rmdir()
+                folder.rmdir()
+
+    neighbour = Thread(target=come_and_go)
+    neighbour.start()
+    try:
+        for _ in range(1_000):
+            assert list_spool(spool) == []
+    finally:
+        ended.set()
+        neighbour.join()
 
 
 @pytest.mark.parametrize("cut", [1, 5, 9, 30])
