@@ -21,12 +21,15 @@ from producers.waiting import (
     COMMAND_OVERHEAD_BYTES,
     SPOOLED_BYTES,
     Batch,
+    Fresh,
     Levels,
     Waiting,
 )
 
-SPILL_COMMANDS_MAX = 1_000
-SPILL_BYTES_MAX = 4 * 1024 * 1024
+LINGER_S = 0.001
+"""From one batch to the next, at least, unless one is full: at a high rate this saves most of the
+wake-ups, which callers pay for; at a low one it delays nothing.
+"""
 
 
 class Buffer:
@@ -59,9 +62,9 @@ class Buffer:
         self._pressed = Condition(self._lock)
         self._stopped = False
         self._queues: dict[str, deque[Waiting]] = {}
-        # In the order of time, for who moves the oldest to disk; some are accepted already.
-        self._fresh: deque[Waiting] = deque()
-        self._spill_idle = False
+        self._fresh = Fresh()
+        self._take_idle = self._spill_idle = False
+        self._taken_s = 0.0
         self._spool_fault: str | None = None
         self._troubled = False
         self._failing: set[str] = set()
@@ -86,13 +89,15 @@ class Buffer:
             has_room = self._await_room(size_bytes)
             if numbering is None:
                 sequence = self._sequences.get(run) or self._sequences.setdefault(run, count(1))
-                numbering = Numbering(self.producer_id, next(sequence))
+                producer, seq = self.producer_id, next(sequence)
+            else:
+                producer, seq = numbering
             if not has_room:
                 self._dropped += 1
-                return Sent(run, numbering.producer, numbering.seq, kind, dropped=True)
-            fields[b"producer"] = numbering.producer.encode()
-            fields[b"seq"] = b"%d" % numbering.seq
-            sent = Sent(run, numbering.producer, numbering.seq, kind, fields=fields)
+                return Sent(run, producer, seq, kind, dropped=True)
+            fields[b"producer"] = producer.encode()
+            fields[b"seq"] = b"%d" % seq
+            sent = Sent(run, producer, seq, kind, None, None, False, False, fields)
             waiting = Waiting(sent, size_bytes, next(self._serials), monotonic_s())
             queue = self._queues.get(run)
             if queue is None:
@@ -101,9 +106,12 @@ class Buffer:
                 queue.append(waiting)
             self._waiting += 1
             self._bytes += size_bytes
-            self._arrived.notify()
+            if self._take_idle:
+                # Waking a thread costs more than all else in here.
+                self._take_idle = False
+                self._arrived.notify()
             if self._spool is not None:
-                self._fresh.append(waiting)
+                self._fresh.add(waiting)
                 if self._spill_idle or self._is_pressed():
                     self._pressed.notify()
         return sent
@@ -213,8 +221,7 @@ class Buffer:
         Of a run that Redis refused last time only the first one is tried.
         """
         with self._lock:
-            while not self._queues and not self._closed and not self._stopped:
-                self._arrived.wait()
+            self._await_batch(commands_max, bytes_max)
             batch: Batch = []
             if self._stopped:
                 return batch
@@ -243,7 +250,7 @@ class Buffer:
             self._accepted += len(message_ids)
             self._failing.discard(run)
             self._let_others_first(run)
-            self._drop_stale()
+            self._fresh.tidy(self._waiting)
         self._settle(places)
 
     def lose(self, run: str) -> None:
@@ -294,13 +301,14 @@ class Buffer:
         """
         with self._lock:
             while not self._stopped:
-                self._drop_stale()
-                if not self._fresh:
+                self._fresh.tidy(self._waiting)
+                born_s = self._fresh.born_s
+                if born_s is None:
                     self._spill_idle = True
                     self._pressed.wait()
                     self._spill_idle = False
                     continue
-                wait_s = self._fresh[0].born_s + after_s - monotonic_s()
+                wait_s = born_s + after_s - monotonic_s()
                 if wait_s <= 0 or self._is_pressed() or (self._closed and self._troubled):
                     return self.oldest()
                 self._pressed.wait(wait_s)
@@ -309,16 +317,7 @@ class Buffer:
     def oldest(self) -> list[Waiting]:
         """The first commands that are in memory only."""
         with self._lock:
-            found: list[Waiting] = []
-            size_bytes = 0
-            for waiting in self._fresh:
-                if waiting.sent.message_id is not None:
-                    continue
-                size_bytes += waiting.size_bytes
-                if len(found) >= SPILL_COMMANDS_MAX or (found and size_bytes > SPILL_BYTES_MAX):
-                    break
-                found.append(waiting)
-            return found
+            return self._fresh.oldest()
 
     def spilled(self, commands: Sequence[Waiting], places: Sequence[Place]) -> None:
         """These lie on disk now, and leave the memory."""
@@ -334,7 +333,7 @@ class Buffer:
                 waiting.sent.fields = None
                 self._spooled += 1
                 self._bytes += SPOOLED_BYTES - waiting.size_bytes
-            self._drop_stale()
+            self._fresh.tidy(self._waiting)
         self._settle(too_late)
 
     def spill_failed(self, text: str, wait_s: float) -> None:
@@ -352,20 +351,23 @@ class Buffer:
 
     # with the lock held
 
+    def _await_batch(self, commands_max: int, bytes_max: int) -> None:
+        """Wait for a command; right after another batch, for those that follow it closely."""
+        while not self._stopped and not (self._closed and not self._queues):
+            if not self._queues:
+                self._take_idle = True
+                self._arrived.wait()
+                self._take_idle = False
+                continue
+            left_s = self._taken_s + LINGER_S - monotonic_s()
+            full = self._waiting >= commands_max or self._bytes >= bytes_max
+            if left_s <= 0 or full or self._closed:
+                break
+            self._arrived.wait(left_s)
+        self._taken_s = monotonic_s()
+
     def _is_pressed(self) -> bool:
         return self._bytes * 2 > self._bytes_max
-
-    def _drop_stale(self) -> None:
-        """Forget the first of `_fresh` that are accepted or on disk, and all if they are many."""
-        fresh = self._fresh
-        while fresh and (fresh[0].place is not None or fresh[0].sent.message_id is not None):
-            fresh.popleft()
-        if len(fresh) > 2 * self._waiting + 1_000:
-            self._fresh = deque(
-                waiting
-                for waiting in fresh
-                if waiting.place is None and waiting.sent.message_id is None
-            )
 
     def _await_room(self, size_bytes: int) -> bool:
         """Whether there is room, waiting for it if told so. False: drop it."""

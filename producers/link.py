@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple, Protocol
 
+from hiredis import pack_command
 from redis.backoff import NoBackoff
 from redis.connection import Connection
 from redis.exceptions import ResponseError
@@ -56,11 +57,8 @@ class Wire(Protocol):
     def disconnect(self) -> None:
         """Close it."""
 
-    def pack_commands(self, commands: list[list[Argument]]) -> list[bytes]:
-        """Commands as they travel."""
-
     def send_packed_command(self, command: list[bytes]) -> None:
-        """Send what `pack_commands` made."""
+        """Send commands as they travel."""
 
     def read_response(self) -> Any:
         """The next reply; an error reply is raised."""
@@ -96,6 +94,8 @@ class Link:
             self._read_meta(connection)
         if self.partitions is None:
             raise NotReady(f"no writer has written {self._keys.meta} in {self.server} yet")
+        if len(batch) == 1 and len(batch[0][1]) == 1 and not self._settings.stream_messages_max:
+            return [self._append_one(connection, *batch[0], self.partitions)]
         by_partition: dict[int, Batch] = {}
         for run, commands in batch:
             partition = partition_of(run, self.partitions)
@@ -108,6 +108,26 @@ class Link:
         for part, reply in zip(by_partition.values(), replies, strict=True):
             outcomes.extend(_outcomes(part, reply))
         return outcomes
+
+    def _append_one(
+        self, connection: Wire, run: str, commands: list[Waiting], partitions: int
+    ) -> Outcome:
+        """What the script does, for a third less of the server's time: nothing can overtake one.
+
+        If it is there without a mark, it counts as refused and is sent again.
+        """
+        partition = partition_of(run, partitions)
+        command: list[Argument] = ["XADD", self._keys.run(partition, run), "*"]
+        (waiting,) = commands
+        assert waiting.loaded is not None
+        for field in waiting.loaded.items():
+            command += field
+        mark: list[Argument] = ["ZADD", self._keys.ready(partition), "LT", now_ms(), run]
+        replies = ask(connection, [mark, command])
+        for reply in replies:
+            if isinstance(reply, ResponseError):
+                return Outcome(run, [], describe(reply))
+        return Outcome(run, [replies[1].decode()], None)
 
     def drop(self) -> None:
         """Forget the connection: the next append makes another one."""
@@ -183,7 +203,9 @@ def open_wire(settings: ProducerSettings) -> tuple[Wire, str]:
 
 def ask(connection: Wire, commands: list[list[Argument]]) -> list[Any]:
     """Send commands in one go; their replies, an error reply as the exception that it is."""
-    connection.send_packed_command(connection.pack_commands(commands))
+    # Its stub takes a tuple of one only.
+    packed = [pack_command(tuple(each)) for each in commands]  # type: ignore[arg-type]
+    connection.send_packed_command([b"".join(packed)])
     replies: list[Any] = []
     for _ in commands:
         try:
