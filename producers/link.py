@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+# What connecting would import late, in the sender's thread: a fork amid that import leaves the
+# child with a lock that nobody opens, and its own sender waits for it for ever.
+import email.parser  # noqa: F401
+import encodings.idna  # noqa: F401
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple, Protocol

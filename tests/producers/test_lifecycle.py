@@ -60,6 +60,26 @@ work()
     assert [message.seq for message in messages(redis_client, "r")] == list(range(1, 2_001))
 
 
+def test_its_threads_import_nothing_so_that_a_fork_can_not_tear_an_import(
+    redis_server: RealServer,
+) -> None:
+    done = run_script(
+        """
+import os, sys
+from producers import Producer
+known = set(sys.modules)
+for url in (os.environ["STATEWRITER_REDIS"], "redis://localhost:1"):
+    producer = Producer(url, partitions=1, on_rejected=print)
+    with producer.create_run("w").hold("host", confirm=False):
+        producer.flush(1)
+    producer.close(0)
+print(sorted(set(sys.modules) - known))
+""",
+        redis_server.url,
+    )
+    assert done.stdout == "[]\n"
+
+
 def test_a_script_whose_redis_is_away_ends_in_time_and_says_where_it_all_is() -> None:
     started = time.monotonic()
     done = run_script(
