@@ -72,6 +72,7 @@ class Done:
     busy: int = 0
     """How often SQLite stayed locked for the whole timeout; the command was tried again."""
     cpu_s: float = 0.0
+    """Processor time from the beginning on."""
 
 
 def schedule(orders: Orders, random: Random) -> Iterator[float]:
@@ -132,6 +133,7 @@ def write_directly(orders: Orders, number: int, times: Iterator[float], done: Do
         execute("UPDATE heads SET revision = ? WHERE run = ?", (revision + 1, run))
         execute("COMMIT")
 
+    done.cpu_s = process_time()
     wait_until(orders.begin)
     given_up = orders.begin + orders.seconds + GRACE_S
     for seq, due in enumerate(times):
@@ -167,6 +169,7 @@ def write_with_producer(orders: Orders, number: int, times: Iterator[float], don
         producer.flush(10)
         buffer = producer._outbox.buffer
         buffer.listen(look)
+        done.cpu_s = process_time()
         wait_until(orders.begin)
         for seq, due in enumerate(times):
             wait_until(due)
@@ -188,7 +191,7 @@ def work(orders: Orders, number: int) -> None:
     done = Done()
     times = schedule(orders, Random(orders.seed * 1_000 + number))
     WAYS[orders.way](orders, number, times, done)
-    done.cpu_s = process_time()
+    done.cpu_s = process_time() - done.cpu_s
     (Path(orders.folder) / f"{number}.json").write_text(json.dumps(asdict(done)))
 
 
