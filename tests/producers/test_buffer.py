@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from threading import Thread
+from typing import Any
 
 import pytest
 import redis
@@ -200,3 +201,21 @@ def test_a_signal_handler_may_speak_and_close_whatever_it_interrupts(
         assert producer.flush().waiting == 0
     seqs = sorted(message.seq or 0 for message in messages(redis_client, "r"))
     assert seqs == list(range(1, 1 + calls + said + 1))
+
+
+def test_commands_close_after_each_other_travel_together(
+    redis_server: RealServer, redis_client: redis.Redis
+) -> None:
+    with Producer(redis_server.url, partitions=1) as producer:
+        run = producer.create_run("w")
+        producer.flush()
+        redis_client.config_resetstat()
+        started = time.monotonic()
+        for _ in range(300):
+            run.resume()
+        producer.flush()
+        took_ms = (time.monotonic() - started) * 1_000
+        # A mark for each batch.
+        statistics: Any = redis_client.info("commandstats")
+        assert statistics["cmdstat_xadd"]["calls"] == 300
+        assert statistics["cmdstat_zadd"]["calls"] <= took_ms + 2
