@@ -258,6 +258,26 @@ def test_a_refused_mark_keeps_the_commands_back_too(
     assert redis_client.zscore(ready_of("r"), "r")
 
 
+def test_a_mark_that_is_refused_later_costs_one_copy_at_most(
+    redis_server: RealServer, redis_client: redis.Redis
+) -> None:
+    with Producer(redis_server.url, partitions=PARTITIONS) as producer:
+        run = producer.run("r")
+        handles = [run.snapshot({"n": 0})]
+        producer.flush()
+        redis_client.set(ready_of("r"), "no set of marks")
+        handles.append(run.snapshot({"n": 1}))
+        for _ in range(3):
+            redis_client.config_resetstat()
+            poll(lambda: "cmdstat_eval" in redis_client.info("commandstats"))
+        assert producer.status().waiting == 1
+        redis_client.delete(ready_of("r"))
+        producer.flush()
+    assert len(messages(redis_client, "r")) <= len(handles) + 1
+    assert_arrived(redis_client, "r", handles)
+    assert redis_client.zscore(ready_of("r"), "r")
+
+
 # --- finding the server and the number of partitions ------------------------------------------
 
 
