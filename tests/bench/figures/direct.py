@@ -43,7 +43,7 @@ from tests.support.processes import TOP
 
 PROCESSES = 32
 RATE = 3_200
-OPEN_S = 6.0
+OPEN_S = 5.0
 CLOSED_S = 3.0
 EACH_MAX = 600
 LOOK_S = 0.001
