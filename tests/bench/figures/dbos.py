@@ -20,12 +20,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
-from time import perf_counter
+from time import time
 
 from producers import Producer
-from tests.bench.ours import await_settled, writing
 from tests.bench.room import Room, Skip
 from tests.bench.table import Figure, at_least, compare
+from tests.bench.writing import daemon
 from tests.support.processes import TOP
 from tests.support.workload import text
 
@@ -43,7 +43,8 @@ def theirs(room: Room, workflows: int) -> float:
         module = "tests.bench.peers.dbos_steps"
         command = [sys.executable, "-m", module, str(folder / "dbos.sqlite"), *numbers]
         done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=TOP)
-        return STEPS * workflows / sum(json.loads(done.stdout.splitlines()[-1]))
+        took: list[float] = json.loads(done.stdout.splitlines()[-1])
+        return STEPS * workflows / sum(took)
 
 
 def ours(room: Room, workflows: int, *, confirm: bool) -> float:
@@ -51,18 +52,19 @@ def ours(room: Room, workflows: int, *, confirm: bool) -> float:
     texts = [text(number, STEP_CHARS) for number in range(STEPS)]
     with room.folder() as folder, room.redis() as server:
         data = folder / "data"
-        with writing(data, server), Producer(server.url, spool=folder / "spool") as producer:
+        spool = folder / "spool"
+        with daemon(data, server.url) as writer, Producer(server.url, spool=spool) as producer:
             producer.create_run("warm", run_id="warm")
-            await_settled(data, 1)
-            started = perf_counter()
+            writer.settled_at(1)
+            started = time()
             for _ in range(workflows):
                 run = producer.create_run("bench")
                 for number, reply in enumerate(texts):
                     output = {"index": number, "reply": reply}
                     run.update("output", f"step-{number}", output, confirm=confirm)
                 run.complete()
-            await_settled(data, 1 + workflows * (STEPS + 2))
-            return STEPS * workflows / (perf_counter() - started)
+            ended = writer.settled_at(1 + workflows * (STEPS + 2))
+            return STEPS * workflows / (ended - started)
 
 
 def measure(room: Room) -> Iterator[Figure]:

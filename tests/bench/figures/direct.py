@@ -35,10 +35,11 @@ from statistics import median
 from threading import Event, Thread
 from time import monotonic
 
-from tests.bench.ours import await_settled, environment, processor_s, reading, writing
+from tests.bench.outside import environment, processor_s, reading
 from tests.bench.peers.crowd import Done, Orders
 from tests.bench.room import Room, Skip
 from tests.bench.table import Figure, Target, at_most, compare, skipped
+from tests.bench.writing import daemon
 from tests.support.processes import TOP
 
 PROCESSES = 32
@@ -79,7 +80,7 @@ def directly(room: Room, orders: Orders) -> Crowd:
     undone, busy = sum(each.undone for each in done), sum(each.busy for each in done)
     finished = sum(len(each.due) for each in done) - undone
     took = max(each.done[-1] for each in done) - min(each.due[0] for each in done)
-    note = f"{share(done, orders)} of it processes"
+    note = f"processors busy {share(done, orders)}"
     note += f", {undone:,} not done" if undone else ""
     note += f", {busy} times locked for 5 s" if busy else ""
     return Crowd(latencies(done), [], finished / took, note)
@@ -90,19 +91,20 @@ def through_us(room: Room, orders: Orders) -> Crowd:
     with room.folder() as folder, room.redis() as server:
         data = folder / "data"
         orders.target = server.url
-        with writing(data, server) as daemon:
-            before = processor_s(daemon.pid), processor_s(server.pid)
+        with daemon(data, server.url) as writer:
+            writer.begin()
+            before = processor_s(server.pid)
             with Lookout(data) as lookout:
                 done = run(folder, orders)
                 count = sum(len(each.due) for each in done)
-                await_settled(data, count + 2 * orders.processes)
+                writer.settled_at(count + 2 * orders.processes)
                 ended = monotonic()
-            used = processor_s(daemon.pid) - before[0], processor_s(server.pid) - before[1]
+            used = writer.cpu_s(), processor_s(server.pid) - before
             begin = min(each.due[0] for each in done)
             applied = lookout.applied(data, done)
     span = orders.seconds if orders.rate else ended - begin
     parts = f"hosts {share(done, orders, span)}, daemon {used[0] / span:.2f}"
-    note = f"processors busy: {parts}, redis {used[1] / span:.2f}"
+    note = f"processors busy {parts}, redis {used[1] / span:.2f}"
     return Crowd(latencies(done), applied, count / (ended - begin), note)
 
 
@@ -215,7 +217,7 @@ def open_loop(
             less_is_better=True,
             target=target,
             note=f"p50 {median(halves):.1f} / {other_half:.1f} ms; {mine[-1].note}; "
-            f"theirs {other[-1].note}",
+            f"theirs: {other[-1].note}",
         )
 
     accepted = [each.latencies for each in mine]
@@ -242,6 +244,6 @@ def closed_loop(room: Room) -> Iterator[Figure]:
                 "commands/s",
                 f"direct writers, {synchronous}",
                 [other.rate],
-                note=f"{ours.note}; theirs p99.9 {slowest:.0f} ms, "
+                note=f"{ours.note}; theirs: p99.9 {slowest:.0f} ms, "
                 f"max {other.latencies[-1]:,.0f} ms; {other.note}",
             )

@@ -23,14 +23,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any, NamedTuple
 
 from producers import Producer
-from tests.bench.ours import await_settled, stored_bytes, writing
+from tests.bench.outside import stored_bytes
 from tests.bench.peers.saver import saver
 from tests.bench.room import Room
 from tests.bench.table import Figure, at_least, compare
+from tests.bench.writing import daemon
 from tests.support.workload import text
 from writer.store.partition import partition_path
 
@@ -83,15 +84,15 @@ def ours(room: Room, states: list[State]) -> Took:
     """Say them all, and wait until the last one is committed."""
     with room.folder() as folder, room.redis() as server:
         data = folder / "data"
-        with writing(data, server), Producer(server.url, spool=folder / "spool") as producer:
+        spool = folder / "spool"
+        with daemon(data, server.url) as writer, Producer(server.url, spool=spool) as producer:
             run = producer.create_run("bench", run_id="bench")
-            await_settled(data, 1)
-            started = perf_counter()
+            writer.settled_at(1)
+            started = time()
             for state in states:
                 run.snapshot(state)
-            called = perf_counter() - started
-            await_settled(data, 1 + len(states))
-            whole = perf_counter() - started
+            called = time() - started
+            whole = writer.settled_at(1 + len(states)) - started
         return Took(whole, called, stored_bytes(partition_path(data, 0)), _size(data / "archive"))
 
 

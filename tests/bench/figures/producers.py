@@ -26,10 +26,10 @@ from time import perf_counter, sleep
 from typing import Any
 
 from producers import Producer
-from tests.bench.ours import writing
 from tests.bench.peers.calls import Call, enqueue, insert, put
 from tests.bench.room import Room
 from tests.bench.table import Figure, at_most, compare
+from tests.bench.writing import daemon
 from tests.support.servers import RealServer
 from tests.support.workload import text
 
@@ -108,7 +108,7 @@ def one_round(room: Room, samples: Samples) -> None:
             samples[f"{name}, in a row"].append(timed(call, ROW, numbers, 0))
         folder = stack.enter_context(room.folder())
         producer = Producer(server.url, spool=folder / "spool")
-        with writing(folder / "data", server):
+        with daemon(folder / "data", server.url):
             said = ours(producer)
             for name, call in said.items():
                 taken = timed(call, calls_of(name, room), numbers, PAUSE_S)

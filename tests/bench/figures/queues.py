@@ -18,12 +18,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
-from time import perf_counter
+from time import time
 
 from producers import Producer
-from tests.bench.ours import await_settled, writing
 from tests.bench.room import Room
 from tests.bench.table import Figure, at_least, compare, skipped
+from tests.bench.writing import daemon
 from tests.support.processes import TOP
 from tests.support.workload import entry
 
@@ -46,16 +46,16 @@ def ours(room: Room, count: int) -> float:
     entries = [entry("", number) for number in range(count)]
     with room.folder() as folder, room.redis() as server:
         data = folder / "data"
-        with writing(data, server), Producer(server.url, spool=folder / "spool") as producer:
+        spool = folder / "spool"
+        with daemon(data, server.url) as writer, Producer(server.url, spool=spool) as producer:
             run = producer.create_run("bench")
             session = run.session("s")
             session.bind()
-            await_settled(data, 2)
-            started = perf_counter()
+            writer.settled_at(2)
+            started = time()
             for each in entries:
                 session.entry(each)
-            await_settled(data, 2 + count)
-            return count / (perf_counter() - started)
+            return count / (writer.settled_at(2 + count) - started)
 
 
 def measure(room: Room) -> Iterator[Figure]:
