@@ -32,8 +32,6 @@ from tests.support.workload import entry
 
 ENTRIES = 50
 BUSY_S = 5
-BEGIN_AFTER_S = 3.0
-"""All have been forked, and have said hello, by then."""
 GRACE_S = 0.5
 """How long after the last arrival a process still works off what it is late with."""
 
@@ -53,6 +51,8 @@ class Orders:
     each_max: int | None = None
     """No process says more than that."""
     synchronous: str = "FULL"
+    begin_after_s: float = 3.0
+    """All have been forked, and have said hello, by then."""
     seed: int = 1
     folder: str = ""
     begin: float = 0.0
@@ -200,7 +200,7 @@ def main(folder: str, orders: Orders) -> None:
     orders.folder = folder
     if orders.way == "direct":
         prepare(orders.target, orders.processes)
-    orders.begin = monotonic() + BEGIN_AFTER_S
+    orders.begin = monotonic() + orders.begin_after_s
     children = []
     for number in range(orders.processes):
         child = os.fork()
