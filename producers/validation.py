@@ -109,8 +109,6 @@ def _is_exact(body: dict[str, Any]) -> bool:
         below: list[Any] = []
         for container in level:
             members = container.values() if isinstance(container, dict) else container
-            if _SCALARS.issuperset(map(type, members)):
-                continue
             for member in members:
                 kind = type(member)
                 if kind in _SCALARS:
