@@ -10,8 +10,9 @@ asks for a receipt. With Redis stopped RQ raises; ours goes on, and moves what w
 
 *Paced*: a pause of 0.2 ms between two calls, on all sides, as in a host that mostly does something
 else. The processor has cooled down by then: the notes say what `orjson.dumps` of the same entry
-takes both ways, which is the part that no code of ours can help. *In a row*: 400 calls without a pause, then all is sent before the next 400.
-The peers' calls in a row are not interrupted, they send as they go. p99.9 stands in the notes.
+takes both ways, which is the part that no code of ours can help. *In a row*: 400 calls without a
+pause, then all is sent before the next 400. The peers' calls in a row send as they go. p99.9 stands
+in the notes.
 """
 
 from __future__ import annotations
