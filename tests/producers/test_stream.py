@@ -265,6 +265,7 @@ def test_each_producer_has_an_id_of_its_own() -> None:
 def test_every_kind_is_reachable_by_send(producer: Producer, redis_client: redis.Redis) -> None:
     least: dict[str, dict[str, Any]] = {
         "run.snapshot": {"state": {}},
+        "run.patch": {"base": 1},
         "run.update": {"type": "t", "key": "k", "data": {}},
         "session.bind": {"session": "s"},
         "session.entry": {"entry": {}},
