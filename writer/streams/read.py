@@ -75,20 +75,22 @@ class Reader:
 
     def take(self, most: int, *, wait: bool) -> list[str]:
         """Take marks of up to `most` runs; `wait` up to 500 ms for the first. The wait is the
-        sleep.
+        sleep. With work at hand it costs one round trip.
         """
-        ready = self.keys.ready(self.partition)
-        names: list[bytes] = []
-        with translated():
-            if wait:
+        names = self._pop(most)
+        if wait and not names:
+            with translated():
+                ready = self.keys.ready(self.partition)
                 first: Any = self.client.bzpopmin(ready, timeout=BLOCK_MS_MAX / 1000)
-                if first is None:
-                    return []
-                names.append(first[1])
-            if most > len(names):
-                found: Any = self.client.zpopmin(ready, most - len(names))
-                names.extend(name for name, _ in found)
+            if first is None:
+                return []
+            names = [first[1], *(self._pop(most - 1) if most > 1 else ())]
         return [name.decode(errors="backslashreplace") for name in names]
+
+    def _pop(self, most: int) -> list[bytes]:
+        with translated():
+            found: Any = self.client.zpopmin(self.keys.ready(self.partition), most)
+        return [name for name, _ in found]
 
     def read(self, cursors: Sequence[tuple[str, str]], per_run_max: int) -> Reading:
         """Read on behind each (run, cursor), in this order, until a bound is met."""
