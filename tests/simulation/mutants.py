@@ -232,8 +232,8 @@ MUTANTS = {
         _mutant(
             "no catching up",
             "writer.replay",
-            "in _batches(folder, since, Bounds(until)):\n        beat()\n",
-            "in _batches(folder, since, Bounds(until)):\n        break\n",
+            "in _batches(folder, since, Bounds(until, end)):\n        beat()\n",
+            "in _batches(folder, since, Bounds(until, end)):\n        break\n",
         ),
         # --- Redis
         _mutant(
