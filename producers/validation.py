@@ -22,8 +22,8 @@ from producers.contract.envelope import explain, over_limit
 from producers.contract.reasons import Reason
 from producers.errors import InvalidCommand
 
-# orjson would leave out fields of a dataclass whose names begin with an underscore.
-_OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS
+DUMP_OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS
+"""orjson would leave out fields of a dataclass whose names begin with an underscore."""
 _SCALARS = frozenset((str, int, bool, NoneType))
 _CONTAINERS = frozenset((dict, list, tuple))
 _STEP_CHARS_MAX = 60
@@ -76,12 +76,12 @@ def encode_body(kind: str, body: Mapping[str, Any]) -> bytes:
     if "kind" in body:
         raise InvalidCommand(Reason.FIELD_UNKNOWN, "kind")
     try:
-        text = orjson.dumps(body, option=_OPTIONS)
+        text = orjson.dumps(body, option=DUMP_OPTIONS)
     except TypeError:
         text = b""
     if len(text) > limits.BODY_BYTES_MAX:
         raise InvalidCommand(Reason.BODY_TOO_LARGE, "body")
-    if not text or not _is_exact(body):
+    if not text or not is_exact(body):
         _refuse(body)
     try:
         # What `model_validate` calls after looking at arguments that are not given.
@@ -98,10 +98,12 @@ def encode_body(kind: str, body: Mapping[str, Any]) -> bytes:
     return text
 
 
-def _is_exact(body: dict[str, Any]) -> bool:
-    """Whether text that orjson made of the body says the same: it writes NaN as null, for one."""
-    depth = 0
-    level: list[Any] = [body]
+def is_exact(document: dict[str, Any] | list[Any], depth: int = 0) -> bool:
+    """Whether text that orjson made of it says the same: it writes NaN as null, for one.
+
+    It must not nest too deep below so many levels.
+    """
+    level: list[Any] = [document]
     while level:
         depth += 1
         if depth > limits.NESTING_DEPTH_MAX:
@@ -185,7 +187,7 @@ def _is_json(value: Any) -> bool:
     if isinstance(value, orjson.Fragment):
         return False
     try:
-        orjson.dumps(value, option=_OPTIONS)
+        orjson.dumps(value, option=DUMP_OPTIONS)
     except TypeError:
         return False
     return True
