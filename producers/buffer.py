@@ -78,15 +78,22 @@ class Buffer:
     # the callers' side
 
     def put(
-        self, run: str, kind: str, fields: dict[bytes, bytes], numbering: Numbering | None = None
+        self,
+        run: str,
+        kind: str,
+        fields: dict[bytes, bytes],
+        numbering: Numbering | None = None,
+        *,
+        wait: bool = True,
     ) -> Sent:
         """Number a command and let it wait. A refused one uses up no sequence, a dropped one does.
 
-        Raises BufferFull, ProducerClosed or MetaMismatch.
+        Without `wait` there must be room at once. Raises BufferFull, ProducerClosed or
+        MetaMismatch.
         """
         size_bytes = COMMAND_OVERHEAD_BYTES + sum(map(len, fields.values()))
         with self._lock:
-            has_room = self._await_room(size_bytes)
+            has_room = self._await_room(size_bytes, wait and self.may_block)
             if numbering is None:
                 sequence = self._sequences.get(run) or self._sequences.setdefault(run, count(1))
                 producer, seq = self.producer_id, next(sequence)
@@ -369,7 +376,7 @@ class Buffer:
     def _is_pressed(self) -> bool:
         return self._bytes * 2 > self._bytes_max
 
-    def _await_room(self, size_bytes: int) -> bool:
+    def _await_room(self, size_bytes: int, may_block: bool) -> bool:
         """Whether there is room, waiting for it if told so. False: drop it."""
         if size_bytes > self._bytes_max:
             raise BufferFull(
@@ -391,7 +398,7 @@ class Buffer:
             now_s = monotonic_s()
             if deadline is None:
                 deadline = now_s + self._block_timeout_ms / 1_000
-            if self._when_full == "raise" or not self.may_block or now_s >= deadline:
+            if self._when_full == "raise" or not may_block or now_s >= deadline:
                 raise BufferFull
             self._pressed.notify()
             self._moved.wait(deadline - now_s)

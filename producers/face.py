@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from producers.chain import STATE_KINDS
 from producers.clock import now_ms
 from producers.contract.commands import Auth, Dialect, EffectKind, Parent, Source
 from producers.contract.reasons import Reason
@@ -187,9 +188,14 @@ class Face:
         else:
             numbering = Numbering(check_producer(producer), check_sequence(seq))
         run_id = check_run_id(run_id)
-        return self._outbox.publish(run_id, kind, body, auth, numbering=numbering, confirm=confirm)[
-            0
-        ]
+        outbox = self._outbox
+        if kind in STATE_KINDS and numbering is None:
+            sent = outbox.chain(run_id).say(kind, body, auth, ask=confirm)
+        else:
+            sent, _ = outbox.publish(run_id, kind, body, auth, numbering=numbering, ask=confirm)
+        if confirm:
+            outbox.await_confirmed(sent)
+        return sent
 
     def start(self) -> None:
         """Begin to send what earlier processes left in the spool, before anything is said."""

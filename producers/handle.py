@@ -75,10 +75,22 @@ class Sent:
     """Whether it went through the disk on its way."""
     fields: dict[bytes, bytes] | None = field(default=None, repr=False)
     """What travels, token and all; None while it is on disk only."""
+    successor: Sent | None = field(default=None, repr=False)
+    """The command that says it again, of a patch whose base had changed. Its receipt is ours."""
+
+    @property
+    def latest(self) -> Sent:
+        """What stands for it now: itself, or the last one that says it again."""
+        sent = self
+        while sent.successor is not None:
+            sent = sent.successor
+        return sent
 
     @property
     def state(self) -> State:
         """`waiting` in memory, `spooled` to disk, `accepted` by Redis, or `dropped`."""
+        if self.successor is not None:
+            return self.latest.state
         if self.message_id is not None:
             return "accepted"
         if self.dropped:

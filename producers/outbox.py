@@ -9,10 +9,12 @@ import sys
 from collections.abc import Mapping
 from threading import RLock
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
 import orjson
 
 from producers.buffer import Buffer
+from producers.chain import Chain
 from producers.clock import monotonic_s
 from producers.contract.commands import Auth
 from producers.contract.envelope import encode
@@ -43,6 +45,7 @@ class Outbox:
     ) -> None:
         self.settings = settings
         self._on_rejected = on_rejected
+        self._chains: WeakValueDictionary[str, Chain] = WeakValueDictionary()
         self._buffer = Buffer(
             producer_id,
             bytes_max=settings.buffer_bytes_max,
@@ -71,7 +74,10 @@ class Outbox:
         self._buffer.reset(producer_id, self._spool)
         self._sender: Sender | None = None
         self._spiller: Spiller | None = None
-        self._receipts = Receipts(self._buffer, settings, self._partitions, self._on_rejected)
+        self._receipts = Receipts(
+            self._buffer, settings, self._partitions, self._on_rejected, self._make_good
+        )
+        self._busy: set[Chain] = set()
         self.keeper = Keeper(self._receipts)
         self._start_lock = RLock()
         self._told_drop = False
@@ -85,16 +91,19 @@ class Outbox:
         self,
         run: str,
         kind: str,
-        body: Mapping[str, Any],
+        body: Mapping[str, Any] | bytes,
         auth: Auth | None = None,
         *,
         numbering: Numbering | None = None,
         ask: bool = False,
-        confirm: bool = False,
+        wait: bool = True,
     ) -> tuple[Sent, bytes]:
-        """Say a command; returns its handle and the JSON text of its body."""
-        text = encode_body(kind, body)
-        ask = ask or confirm or self._receipts.always
+        """Say a command; returns its handle and the JSON text of its body.
+
+        A text was judged already. Without `wait` it does not wait for room.
+        """
+        text = body if isinstance(body, bytes) else encode_body(kind, body)
+        ask = ask or self._receipts.always
         # The buffer puts in the sequence, under its lock. A fragment is copied, not parsed again.
         body_text = cast("Mapping[str, Any]", orjson.Fragment(text))
         fields = encode(kind, body_text, producer="", seq=0, auth=auth, trace=traceparent())
@@ -102,7 +111,7 @@ class Outbox:
             fields[b"reply"] = self._receipts.reply
         if self._sender is None and not self._buffer.closed:
             self.start()
-        sent = self._buffer.put(run, kind, fields, numbering)
+        sent = self._buffer.put(run, kind, fields, numbering, wait=wait)
         if ask:
             self._receipts.expect(sent)
         if sent.dropped and not self._told_drop:
@@ -114,9 +123,28 @@ class Outbox:
                 run,
                 kind,
             )
-        if confirm and self._buffer.may_block:
-            self.confirm(sent, self.settings.confirm_timeout_ms / 1_000)
         return sent, text
+
+    def chain(self, run: str) -> Chain:
+        """The states of a run: one chain, whoever says them."""
+        with self._start_lock:
+            chain = self._chains.get(run)
+            if chain is None:
+                chain = self._chains[run] = Chain(run, self, self.settings.delta_bytes_min)
+            return chain
+
+    def keep(self, chain: Chain, busy: bool) -> None:
+        """Keep the chain alive while it is busy, whoever else forgets it."""
+        (self._busy.add if busy else self._busy.discard)(chain)
+
+    def _make_good(self, receipt: Receipt) -> bool:
+        """Whether a refusal is none, since what was refused is said again."""
+        chain = self._chains.get(receipt.run)
+        try:
+            return chain is not None and chain.answer(receipt)
+        except Exception:
+            logger.exception("action=state_unsent run=%s", receipt.run)
+            return False
 
     def start(self) -> None:
         """Start the threads, if they do not run."""
@@ -136,6 +164,11 @@ class Outbox:
         return Inquiry(
             sent, self._receipts, self._buffer, self.settings.receipt_timeout_ms, timeout_s
         )
+
+    def await_confirmed(self, sent: Sent) -> None:
+        """Wait as a call with `confirm` does: not at all where calls never wait."""
+        if self._buffer.may_block:
+            self.confirm(sent, self.settings.confirm_timeout_ms / 1_000)
 
     def confirm(self, sent: Sent, timeout_s: float) -> Receipt:
         """Wait until the writer has applied it. Raises CommandRejected or NotConfirmed."""
@@ -209,6 +242,8 @@ class Outbox:
         if self._spool is not None:
             self._spool.forget()
         self._begin(new_producer_id())
+        for chain in list(self._chains.values()):
+            chain.begin()
 
     def _partitions(self) -> int | None:
         return self.settings.partitions if self._sender is None else self._sender.link.partitions
@@ -220,7 +255,7 @@ class Outbox:
 
 def judged(sent: Sent) -> Receipt:
     """The receipt of a command that was answered. Raises CommandRejected if it was refused."""
-    receipt = sent.receipt
+    receipt = sent.latest.receipt
     assert receipt is not None
     if receipt.outcome == "rejected":
         raise (LeaseLost if (receipt.reason or "").startswith("lease_") else CommandRejected)(

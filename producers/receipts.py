@@ -38,7 +38,8 @@ class Name(NamedTuple):
 class Receipts:
     """Gives receipts to the handles that wait for them, and refusals to whoever listens.
 
-    It reads from the first question on, and connects again as often as it takes.
+    It reads from the first question on, and connects again as often as it takes. `make_good` sees
+    each receipt first; a refusal of which it says yes is none.
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class Receipts:
         settings: ProducerSettings,
         partitions: Callable[[], int | None],
         on_rejected: OnReceipt | None,
+        make_good: Callable[[Receipt], bool],
     ) -> None:
         self._buffer = buffer
         self._settings = settings
         self._keys = Keys(settings.prefix)
         self._partitions = partitions
         self._on_rejected = on_rejected
+        self._make_good = make_good
         # Reentrant, as the buffer's.
         self._lock = RLock()
         self._ended = Condition(self._lock)
@@ -156,12 +159,18 @@ class Receipts:
         with self._lock:
             sent = self._handles.get(name)
             is_news = name not in self._recent and (sent is None or sent.receipt is None)
-            if sent is not None and sent.receipt is None:
+        # Without the lock, since it may say things.
+        is_good = is_news and self._make_good(receipt)
+        with self._lock:
+            sent = self._handles.get(name)
+            if is_good:
+                self._handles.pop(name, None)
+            elif sent is not None and sent.receipt is None:
                 sent.receipt = receipt
             self._recent.setdefault(name, receipt)
             while len(self._recent) > RECENT_MAX:
                 self._recent.popitem(last=False)
-            if not is_news or receipt.outcome != "rejected":
+            if is_good or not is_news or receipt.outcome != "rejected":
                 return
             listeners = list(self._watchers.get(receipt.run, ()))
         if self._on_rejected is not None:
@@ -188,17 +197,17 @@ class Inquiry:
         self._patience_s = timeout_ms / 1_000
         self._deadline = monotonic_s() + timeout_s
         self._asked_at: float | None = None
-        receipts.expect(sent)
+        receipts.expect(sent.latest)
 
     def ready(self) -> bool:
         """Whether there is a reason to look again before the time."""
-        sent = self._sent
+        sent = self._sent.latest
         is_under_way = self._asked_at is None and sent.message_id is not None
         return sent.receipt is not None or sent.dropped or is_under_way
 
     def look(self) -> float:
         """How long to wait now, 0 if the receipt is there. Raises NotConfirmed."""
-        sent = self._sent
+        sent = self._sent.latest
         if sent.receipt is not None:
             return 0
         if sent.dropped:
@@ -218,7 +227,7 @@ class Inquiry:
         return wait_s if self._asked_at is None else min(wait_s, self._patience_s)
 
     def _ask_again(self) -> None:
-        sent = self._sent
+        sent = self._sent.latest
         if sent.fields is None:
             raise NotConfirmed("The command's bytes are gone: it can not be asked for again.")
         fields = {**sent.fields, b"reply": self._receipts.reply}

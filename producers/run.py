@@ -9,8 +9,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self
 
-import orjson
-
+from producers.chain import STATE_KINDS, Chain, Voice
 from producers.clock import iso, now_ms
 from producers.contract.commands import Auth, OwnerType, TestCaseStatus
 from producers.contract.envelope import token_sha256
@@ -53,7 +52,7 @@ LEASED_KINDS: Final = frozenset(
 """What is refused without the lease. Entries go by who bound their segment."""
 
 
-class Way(Protocol):
+class Way(Voice, Protocol):
     """How a run's commands leave."""
 
     @property
@@ -61,20 +60,12 @@ class Way(Protocol):
         """Who renews leases."""
         ...
 
-    def publish(  # a command and how it is sent
-        self,
-        run: str,
-        kind: str,
-        body: Mapping[str, Any],
-        auth: Auth | None = None,
-        *,
-        ask: bool = False,
-        confirm: bool = False,
-    ) -> tuple[Sent, bytes]:
-        """Say a command; returns its handle and the JSON text of its body.
+    def chain(self, run: str) -> Chain:
+        """The states that this producer says of a run."""
+        ...
 
-        Raises as Producer says.
-        """
+    def await_confirmed(self, sent: Sent) -> None:
+        """Wait until it is applied, if calls may wait. Raises CommandRejected or NotConfirmed."""
         ...
 
 
@@ -103,8 +94,7 @@ class Run:
         self._way = way
         self._auth: Auth | None = None
         self._lease_ms = DEFAULT_LEASE_MS
-        # The body that brought the last state: bytes, so the caller may go on changing its own.
-        self._stated = b"{}"
+        self._chain = way.chain(run_id)
         self._held = False
         self._lost: Receipt | None = None
         self._ended = False
@@ -133,11 +123,13 @@ class Run:
         """Say anything about this run, under `auth` if given, else under the claimed authority."""
         if self._lost is not None and kind in LEASED_KINDS:
             raise LeaseLost(self._lost)
-        sent, text = self._way.publish(
-            self._id, kind, body, auth or self._auth, ask=self._held, confirm=confirm
-        )
-        if kind == "run.snapshot" or (kind == "run.create" and body.get("state") is not None):
-            self._stated = text
+        auth, ask = auth or self._auth, self._held or confirm
+        if kind in STATE_KINDS:
+            sent = self._chain.say(kind, body, auth, ask=ask)
+        else:
+            sent, _ = self._way.publish(self._id, kind, body, auth, ask=ask)
+        if confirm:
+            self._way.await_confirmed(sent)
         return sent
 
     def snapshot(  # noqa: PLR0913  # all but the state are optional and named
@@ -156,11 +148,16 @@ class Run:
         """Replace the state, and name the trace event that led there.
 
         The scope is `node` if a node is named, else `run`. With `expected_revision` it applies to
-        that revision only, or with `on_conflict="merge"` is merged into a later one.
+        that revision only, or with `on_conflict="merge"` is merged into a later one. A large state
+        travels as what has changed since the last one.
         """
         if scope is None and node is not None:
             scope = "node"
         draft = _given(type=event, scope=scope, node_id=node, attempt_id=attempt, payload=payload)
+        if expected_revision is None and on_conflict == "reject" and not confirm:
+            if self._lost is not None:
+                raise LeaseLost(self._lost)
+            return self._chain.snapshot(state, draft, self, ask=self._held)
         body = _given(event=draft or None, expected_revision=expected_revision)
         if on_conflict != "reject":
             body["on_conflict"] = on_conflict
@@ -279,7 +276,9 @@ class Run:
             "token_sha256": token_sha256(token),
             "lease_ms": lease_ms,
         }
-        sent, _ = self._way.publish(self._id, "lease.claim", body, ask=self._held, confirm=confirm)
+        sent, _ = self._way.publish(self._id, "lease.claim", body, ask=self._held or confirm)
+        if confirm:
+            self._way.await_confirmed(sent)
         self._lost = None
         self._auth = auth
         self._lease_ms = lease_ms
@@ -361,14 +360,15 @@ class Run:
             logger.warning("action=failure_unsent run=%s: %s", self._id, refused)
 
     def _end(self, state: Mapping[str, Any], event: str, confirm: bool) -> Sent:
-        sent = self.snapshot(state, event, confirm=confirm)
+        # Whole, so that the last state is the right one whatever became of those before.
+        body = {"state": state, "event": {"type": event}}
+        sent = self.send("run.snapshot", body, confirm=confirm)
         self._ended = True
+        self._chain.end()
         return sent
 
     def _last_state(self, state: Mapping[str, Any] | None) -> dict[str, Any]:
-        if state is None:
-            state = orjson.loads(self._stated).get("state", {})
-        return dict(state)
+        return self._chain.last_state() if state is None else dict(state)
 
 
 def _given(**fields: Any) -> dict[str, Any]:

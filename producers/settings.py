@@ -64,6 +64,8 @@ class ProducerSettings(BaseSettings):
     """How long a command waits for Redis in memory."""
     spool_fsync: bool = False
     """Whether what is on disk must survive a power cut, and not only the death of the process."""
+    delta_bytes_min: Annotated[int, Field(ge=0)] = 8 * 1024
+    """From this size on a state travels as what has changed where that is less. 0: always whole."""
     stream_messages_max: Annotated[int, Field(ge=1)] | None = None
     """How long a run's stream may become before this producer keeps its commands. Unset: any."""
     receipt_timeout_ms: PositiveMilliseconds = 2_000

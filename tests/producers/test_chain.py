@@ -1,0 +1,564 @@
+"""Large states travel as what changed, and nobody can tell: not from the database, not from the
+calls, whoever else writes the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+import redis
+
+from producers import (
+    AsyncProducer,
+    BufferFull,
+    CommandRejected,
+    InvalidCommand,
+    LeaseLost,
+    NotConfirmed,
+    Producer,
+    ProducerSettings,
+    Receipt,
+    Run,
+    Sent,
+)
+from tests.producers.reading import NOWHERE, PARTITIONS, bodies, raw_messages
+from tests.producers.writing import applied, await_applied, settled, writing
+from tests.support.proxy import proxy
+from tests.support.servers import RealServer
+from tests.support.wait import poll
+from writer.store.reader import StateReader
+
+BIG = "x" * 1_100
+
+
+def state_at(n: int, **more: Any) -> dict[str, Any]:
+    """A state of which a little changes each time, and which grows."""
+    steps = [{"id": place, "output": f"{place} {BIG}"} for place in range(10 + n)]
+    return {"status": "running", "n": n, "steps": steps, **more}
+
+
+def say(run: Run, n: int, **more: Any) -> Sent:
+    return run.snapshot(state_at(n, **more), event="step", payload={"n": n})
+
+
+def kinds(client: redis.Redis, run: str = "r") -> list[str | None]:
+    return [kind for kind, _ in bodies(client, run)]
+
+
+def told(reader: StateReader, run: str = "r") -> list[int]:
+    """The `n` of the run's events, in order."""
+    found = reader.trace(run, limit=10_000)
+    return [event["payload"]["n"] for event in found if event["type"] == "step"]
+
+
+def state(reader: StateReader, run: str = "r", revision: int | None = None) -> dict[str, Any]:
+    found = reader.state(run, revision)
+    assert found is not None
+    return found
+
+
+def refused(reader: StateReader, run: str = "r") -> list[str]:
+    return [each["reason"] for each in reader.rejections(run=run).rejections]
+
+
+@pytest.fixture
+def reader(redis_server: RealServer, tmp_path: Path) -> Iterator[StateReader]:
+    with writing(tmp_path / "data", redis_server.url, replay_window_ms=600_000) as made:
+        yield made
+
+
+@pytest.fixture
+def heard() -> list[Receipt]:
+    """The refusals that the producer's callback heard of."""
+    return []
+
+
+@pytest.fixture
+def producer(redis_server: RealServer, heard: list[Receipt]) -> Iterator[Producer]:
+    with Producer(redis_server.url, partitions=PARTITIONS, on_rejected=heard.append) as made:
+        yield made
+
+
+@pytest.fixture
+def other(redis_server: RealServer) -> Iterator[Producer]:
+    with Producer(redis_server.url, partitions=PARTITIONS) as made:
+        yield made
+
+
+# --- what travels -----------------------------------------------------------------------------
+
+
+def test_a_large_state_travels_as_what_changed(
+    producer: Producer, redis_client: redis.Redis
+) -> None:
+    run = producer.create_run("w", run_id="r", state=state_at(0))
+    sent = say(run, 1)
+    producer.flush()
+    assert (sent.seq, sent.kind) == (2, "run.patch")
+    (_, body) = bodies(redis_client, "r")[-1]
+    assert body == {
+        "base": 1,
+        "set": [{"path": ["n"], "value": 1}],
+        "splice": [
+            {
+                "path": ["steps"],
+                "length": 10,
+                "start": 10,
+                "delete": 0,
+                "items": state_at(1)["steps"][10:],
+            }
+        ],
+        "event": {"type": "step", "payload": {"n": 1}},
+    }
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda run: run.snapshot({"a": 1}),
+        lambda run: run.snapshot({"other": BIG * 20}),
+        lambda run: run.snapshot(state_at(1), confirm=True),
+        lambda run: run.snapshot(state_at(1), expected_revision=2),
+        lambda run: run.snapshot(state_at(1), expected_revision=1, on_conflict="merge"),
+        lambda run: run.complete(),
+        lambda run: run.fail("it broke", state_at(1)),
+        lambda run: run.send("run.snapshot", {"state": state_at(1)}),
+    ],
+    ids=["small", "other", "confirmed", "expecting", "merged", "completed", "failed", "sent"],
+)
+def test_a_state_travels_whole_where_that_is_no_more_or_is_asked_for(
+    call: Any, producer: Producer, reader: StateReader, redis_client: redis.Redis
+) -> None:
+    run = producer.create_run("w", run_id="r")
+    say(run, 0)
+    call(run)
+    producer.flush()
+    assert kinds(redis_client) == ["run.create", "run.snapshot", "run.snapshot"]
+
+
+@pytest.mark.parametrize("call", ["resume", "interrupt", "reset", "patch", "merge", "raw"])
+def test_after_what_only_the_writer_knows_the_next_one_is_whole(
+    call: str, producer: Producer, redis_client: redis.Redis
+) -> None:
+    run = producer.create_run("w", run_id="r", state=state_at(0))
+    if call == "patch":
+        run.send("run.patch", {"base": 1})
+    elif call == "merge":
+        run.snapshot(state_at(0), expected_revision=1, on_conflict="merge")
+    elif call == "raw":
+        producer.send("r", "run.reset", {})
+    else:
+        getattr(run, call)()
+    assert say(run, 1).kind == "run.snapshot"
+    assert say(run, 2).kind == "run.patch"
+
+
+def test_what_was_sent_by_hand_is_built_upon_and_other_commands_are_in_nobodys_way(
+    producer: Producer, reader: StateReader
+) -> None:
+    run = producer.create_run("w", run_id="r")
+    run.send("run.snapshot", {"state": state_at(0)})
+    run.update("progress", "k", {})
+    assert say(run, 1).kind == "run.patch"
+    producer.send("r", "run.snapshot", {"state": state_at(5)})
+    assert producer.wait_applied(say(run, 6)).outcome == "applied"
+    assert state(reader) == state_at(6)
+    assert refused(reader) == []
+
+
+def test_a_codemation_create_is_completed_by_the_writer_and_not_built_upon(
+    producer: Producer,
+) -> None:
+    run = producer.create_run("w", dialect="codemation", state={"runId": "r", "pad": BIG * 9})
+    assert run.snapshot({"runId": "r", "pad": BIG * 9, "n": 1}).kind == "run.snapshot"
+
+
+def test_it_can_be_turned_off_and_begins_at_the_size_that_is_set() -> None:
+    for size, kind in ((0, "run.snapshot"), (2**30, "run.snapshot"), (1, "run.patch")):
+        settings = ProducerSettings(delta_bytes_min=size)
+        with Producer(NOWHERE, partitions=1, settings=settings, when_full="raise") as producer:
+            run = producer.create_run("w", state={"a": "b" * 200, "n": 1})
+            assert run.snapshot({"a": "b" * 200, "n": 2}).kind == kind
+            producer.close(0)
+
+
+def test_whoever_reads_gets_a_whole_state_before_the_patches_are_as_much_as_one(
+    producer: Producer, redis_client: redis.Redis
+) -> None:
+    run = producer.create_run("w", run_id="r", state=state_at(0))
+    for n in range(60):
+        run.snapshot(state_at(0, pad=f"{n} {BIG}"))
+    producer.flush()
+    since = whole = 0
+    for _, fields in raw_messages(redis_client, "r"):
+        size = len(fields[b"body"])
+        if fields[b"kind"] == b"run.patch":
+            since += size
+            assert since <= whole + 2 * len(BIG)
+        else:
+            since, whole = 0, size
+    assert 4 <= kinds(redis_client).count("run.snapshot") <= 6
+
+
+def test_what_a_whole_one_refuses_is_refused_with_the_place_and_nothing_is_forgotten(
+    producer: Producer, reader: StateReader
+) -> None:
+    run = producer.create_run("w", run_id="r", state=state_at(0))
+    for bad, place in (
+        (state_at(0, cost=float("nan")), "state.cost"),
+        (state_at(0, cost={1}), "state.cost"),
+        (state_at(0) | {"steps": {1: BIG}}, "state.steps"),
+    ):
+        with pytest.raises(InvalidCommand) as caught:
+            run.snapshot(bad)
+        assert caught.value.place == place
+    with pytest.raises(InvalidCommand) as caught:
+        run.snapshot(state_at(1), event="no event type")
+    assert caught.value.place == "event.type"
+    with pytest.raises(InvalidCommand, match="body_too_large"):
+        run.snapshot(state_at(0, pad="x" * 2**24))
+    sent = say(run, 1)
+    assert (sent.seq, sent.kind) == (2, "run.patch")
+    producer.wait_applied(sent)
+    assert state(reader) == state_at(1)
+
+
+def test_the_caller_may_go_on_changing_its_state(producer: Producer, reader: StateReader) -> None:
+    mine = state_at(0)
+    run = producer.create_run("w", run_id="r", state=mine)
+    for n in range(1, 30):
+        mine["steps"][n % 10]["output"] += f"{n}"
+        mine["n"] = n
+        mine["steps"].append({"id": n})
+        run.snapshot(mine)
+    producer.wait_applied(run.snapshot(mine))
+    assert state(reader) == mine
+    run.complete(output=1)
+    poll(lambda: (reader.run("r") or {})["status"] == "completed")
+    assert state(reader).items() > {**mine, "status": "completed", "finalOutput": 1}.items()
+
+
+def test_three_hundred_growing_states_are_at_each_revision_what_they_were_said_to_be(
+    producer: Producer, reader: StateReader, redis_client: redis.Redis
+) -> None:
+    run = producer.create_run("w", run_id="r", state=state_at(0))
+    for n in range(1, 301):
+        say(run, n)
+    await_applied(reader, "r", 301)
+    assert told(reader) == list(range(1, 301))
+    assert kinds(redis_client).count("run.patch") > 270
+    for revision in range(1, 302):
+        assert state(reader, "r", revision) == state_at(revision - 1)
+
+
+# --- what is refused --------------------------------------------------------------------------
+
+
+def overwrite(other: Producer, n: int = -1) -> None:
+    other.wait_applied(say(other.run("r"), n))
+
+
+def test_what_was_refused_since_another_wrote_is_said_again_and_nobody_hears_of_it(
+    producer: Producer,
+    other: Producer,
+    reader: StateReader,
+    heard: list[Receipt],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "statewriter.producer")
+    run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
+    overwrite(other)
+    handles = [say(run, n) for n in range(1, 6)]
+    assert {handle.kind for handle in handles} == {"run.patch"}
+    receipts = [producer.wait_applied(handle) for handle in handles]
+    assert [receipt.outcome for receipt in receipts] == ["applied"] * 5
+    assert [handle.receipt for handle in handles] == receipts
+    assert {handle.state for handle in handles} == {"accepted"}
+    assert told(reader) == [-1, 1, 2, 3, 4, 5]
+    for receipt, n in zip(receipts, range(1, 6), strict=True):
+        assert state(reader, "r", receipt.revision) == state_at(n)
+    assert refused(reader) == ["base_changed"] * 5
+    assert heard == []
+    assert caplog.text.count("action=state_resent run=r") == 1
+    # And the chain goes on upon what was said again.
+    sent = say(run, 6)
+    assert sent.kind == "run.patch"
+    producer.wait_applied(sent)
+    assert state(reader) == state_at(6)
+    assert len(refused(reader)) == 5
+
+
+def test_a_whole_state_that_was_said_meanwhile_stays_the_last_one_and_the_events_come_late(
+    producer: Producer, other: Producer, reader: StateReader, heard: list[Receipt]
+) -> None:
+    run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
+    overwrite(other)
+    lost = [say(run, 1), say(run, 2)]
+    run.send("run.snapshot", {"state": state_at(3)})
+    kept = say(run, 4)
+    assert [producer.wait_applied(each).outcome for each in (*lost, kept)] == ["applied"] * 3
+    assert state(reader) == state_at(4)
+    assert sorted(told(reader)) == [-1, 1, 2, 4]
+    assert heard == []
+    producer.wait_applied(say(run, 5))
+    assert state(reader) == state_at(5)
+
+
+def test_who_loses_again_and_again_sends_whole_states_from_then_on(
+    producer: Producer, other: Producer, reader: StateReader, heard: list[Receipt]
+) -> None:
+    run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
+    for n in range(1, 4):
+        overwrite(other)
+        sent = say(run, n)
+        assert sent.kind == "run.patch"
+        assert producer.wait_applied(sent).outcome == "applied"
+    sent = say(run, 4)
+    assert sent.kind == "run.snapshot"
+    producer.wait_applied(sent)
+    assert state(reader) == state_at(4)
+    assert told(reader) == [-1, 1, -1, 2, -1, 3, 4]
+    assert heard == []
+
+
+def test_an_applied_patch_in_between_starts_the_count_again(
+    producer: Producer, other: Producer, reader: StateReader
+) -> None:
+    run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
+    for n in range(1, 13, 2):
+        overwrite(other)
+        for each in (n, n + 1):
+            sent = say(run, each)
+            assert sent.kind == "run.patch"
+            producer.wait_applied(sent)
+    assert state(reader) == state_at(12)
+
+
+def test_a_snapshot_of_ours_that_is_refused_takes_nothing_with_it(
+    producer: Producer, reader: StateReader, heard: list[Receipt]
+) -> None:
+    run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
+    say(run, 1)
+    run.snapshot(state_at(9), expected_revision=99)
+    handles = [say(run, n) for n in range(2, 5)]
+    assert [producer.wait_applied(handle).outcome for handle in handles] == ["applied"] * 3
+    assert state(reader) == state_at(4)
+    assert told(reader) == [1, 2, 3, 4]
+    assert [receipt.reason for receipt in heard] == ["revision_conflict"]
+
+
+def test_refusals_of_another_kind_are_the_hosts_to_know(
+    producer: Producer, other: Producer, reader: StateReader, heard: list[Receipt]
+) -> None:
+    run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
+    other.wait_applied(other.run("r").complete(state=state_at(1)))
+    with pytest.raises(CommandRejected, match="run_terminal"):
+        producer.wait_applied(say(run, 2))
+    assert [receipt.reason for receipt in heard] == ["run_terminal"]
+    # Whole, since what it would build on was refused.
+    assert say(run, 3).kind == "run.snapshot"
+
+
+def test_whoever_lost_the_lease_says_nothing_again(
+    producer: Producer, other: Producer, reader: StateReader, heard: list[Receipt]
+) -> None:
+    run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
+    with pytest.raises(LeaseLost), run.hold("me"):  # noqa: PT012
+        producer.wait_applied(say(run, 1))
+        theirs = other.run("r")
+        theirs.claim("me", confirm=True)
+        other.wait_applied(say(theirs, -1))
+        said = [say(run, 2), say(run, 3)]
+        for sent in said:
+            with pytest.raises(LeaseLost):
+                producer.wait_applied(sent)
+        say(run, 4)
+    assert told(reader) == [1, -1]
+    assert {receipt.reason for receipt in heard} == {"lease_token_changed"}
+
+
+def test_nothing_is_said_again_after_the_run_has_ended(
+    producer: Producer, other: Producer, reader: StateReader, heard: list[Receipt]
+) -> None:
+    run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
+    overwrite(other)
+    say(run, 1)
+    say(run, 2)
+    run.complete()
+    poll(lambda: (reader.run("r") or {})["status"] == "completed")
+    assert state(reader)["n"] == 2
+    poll(lambda: len(heard) == 2)
+    assert {receipt.reason for receipt in heard} == {"base_changed"}
+
+
+# --- one run, many who speak ------------------------------------------------------------------
+
+
+def test_two_objects_of_one_run_build_on_each_other(
+    producer: Producer, reader: StateReader, heard: list[Receipt]
+) -> None:
+    one = producer.create_run("w", run_id="r", state=state_at(0))
+    two = producer.run("r")
+    for n in range(1, 21):
+        assert say(one if n % 2 else two, n).kind in ("run.patch", "run.snapshot")
+    await_applied(reader, "r", 21)
+    assert told(reader) == list(range(1, 21))
+    assert state(reader) == state_at(20)
+    assert refused(reader) == []
+
+
+def test_threads_that_share_a_run_lose_nothing(
+    producer: Producer, other: Producer, reader: StateReader, heard: list[Receipt]
+) -> None:
+    run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
+    together = Barrier(5)
+    said: dict[int, list[Sent]] = {}
+
+    def talk(number: int) -> None:
+        together.wait()
+        said[number] = [say(run, 100 * number + step % 7, at=step) for step in range(30)]
+
+    def disturb() -> None:
+        together.wait()
+        for _ in range(6):
+            overwrite(other)
+
+    threads = [Thread(target=talk, args=(n,)) for n in range(4)] + [Thread(target=disturb)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    handles = [sent for each in said.values() for sent in each]
+    for sent in handles:
+        assert producer.wait_applied(sent).outcome == "applied"
+    assert sorted(told(reader)) == sorted(
+        [-1] * 6 + [100 * n + step % 7 for n in range(4) for step in range(30)]
+    )
+    assert heard == []
+    # All of them are of one producer: who was said last is last.
+    last = max((sent.latest for sent in handles), key=lambda sent: sent.seq)
+    assert producer.wait_applied(last).revision
+    assert state(reader, "r", producer.wait_applied(last).revision) in [
+        state_at(100 * n + step % 7, at=step) for n in range(4) for step in range(30)
+    ]
+
+
+def test_the_async_face_says_again_what_was_refused(
+    redis_server: RealServer, other: Producer, reader: StateReader
+) -> None:
+    async def host() -> list[Receipt]:
+        async with AsyncProducer(redis_server.url, partitions=PARTITIONS) as producer:
+            run = producer.create_run("w", run_id="r", state=state_at(0))
+            await producer.wait_applied(say(run, 1))
+            await asyncio.to_thread(overwrite, other)
+            handles = [say(run, n) for n in range(2, 6)]
+            return [await producer.wait_applied(handle) for handle in handles]
+
+    assert [receipt.outcome for receipt in asyncio.run(host())] == ["applied"] * 4
+    assert state(reader) == state_at(5)
+    assert told(reader) == [1, -1, 2, 3, 4, 5]
+
+
+# --- what goes wrong on the way ---------------------------------------------------------------
+
+
+def test_replies_that_were_eaten_change_nothing(
+    redis_server: RealServer, reader: StateReader, heard: list[Receipt]
+) -> None:
+    with (
+        proxy(redis_server.folder) as between,
+        Producer(between.url, partitions=PARTITIONS, on_rejected=heard.append) as producer,
+    ):
+        run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
+        for n in range(1, 61):
+            if n % 15 == 0:
+                between.eat_replies(1)
+            say(run, n)
+            if n % 15 == 0:
+                producer.flush()
+        assert producer.flush(30).waiting == 0
+        assert between.eaten
+        await_applied(reader, "r", 61)
+    assert told(reader) == list(range(1, 61))
+    assert state(reader) == state_at(60)
+    assert heard == []
+
+
+@contextmanager
+def full(policy: Any) -> Iterator[tuple[Producer, Run]]:
+    settings = ProducerSettings(buffer_bytes_max=90_000, block_timeout_ms=0)
+    with Producer(NOWHERE, partitions=1, settings=settings, when_full=policy) as producer:
+        run = producer.create_run("w", state=state_at(0))
+        yield producer, run
+        producer.close(0)
+
+
+def test_a_dropped_state_is_not_built_upon() -> None:
+    with full("drop") as (_, run):
+        said = [say(run, n) for n in range(1, 60)]
+        first = next(place for place, sent in enumerate(said) if sent.dropped)
+        assert said[first].kind == "run.patch"
+        assert said[first + 1].kind == "run.snapshot"
+        assert [sent.seq for sent in said] == list(range(2, 61))
+
+
+def test_a_call_that_raised_has_said_nothing_and_the_next_one_builds_on_the_one_before() -> None:
+    with full("raise") as (_, run):
+        last = say(run, 1)
+        with pytest.raises(BufferFull):
+            say(run, 2, pad="x" * 90_000)
+        sent = run.snapshot(state_at(1))
+        assert (sent.seq, sent.kind) == (last.seq + 1, "run.patch")
+        assert sent.fields is not None
+        assert sent.fields[b"body"] == b'{"base":%d}' % last.seq
+
+
+def test_the_writer_may_be_away_for_long_and_what_is_kept_of_it_is_bounded(
+    redis_server: RealServer, tmp_path: Path
+) -> None:
+    with Producer(redis_server.url, partitions=PARTITIONS) as producer:
+        run = producer.create_run("w", run_id="r", state={"pad": BIG * 9, "n": 0})
+        said = [run.snapshot({"pad": BIG * 9, "n": n}) for n in range(1, 1_400)]
+        assert {sent.kind for sent in said[:50]} == {"run.patch"}
+        assert {sent.kind for sent in said[1_200:]} == {"run.snapshot"}
+        with writing(tmp_path / "data", redis_server.url) as reader:
+            await_applied(reader, "r", 1_400)
+            assert state(reader)["n"] == 1_399
+            poll(lambda: run.snapshot({"pad": BIG * 9, "n": 400}).kind == "run.patch")
+
+
+def test_a_process_that_died_leaves_its_refusals_and_the_next_one_begins_whole(
+    redis_server: RealServer, other: Producer, reader: StateReader, tmp_path: Path
+) -> None:
+    run = other.create_run("w", run_id="r", state=state_at(0), confirm=True)
+    say(run, -1)
+    gone = Producer(NOWHERE, partitions=PARTITIONS, spool=tmp_path / "gone")
+    theirs = gone.run("r")
+    say(theirs, 1)
+    say(theirs, 2)
+    overwrite(other, -2)
+    gone.close(0)
+    anything = ProducerSettings(spool=tmp_path / "gone", spool_adopts="all")
+    with Producer(redis_server.url, partitions=PARTITIONS, settings=anything) as producer:
+        sent = say(producer.run("r"), 3)
+        assert sent.kind == "run.snapshot"
+        producer.wait_applied(sent)
+    assert settled(reader, "r") >= 6
+    assert told(reader) == [-1, -2, 1, 2, 3]
+    assert state(reader) == state_at(3)
+    assert applied(reader, "r") == 6
+
+
+def test_without_a_writer_a_patch_is_not_confirmed() -> None:
+    with Producer(NOWHERE, partitions=1) as producer:
+        run = producer.create_run("w", state=state_at(0))
+        with pytest.raises(NotConfirmed):
+            producer.wait_applied(say(run, 1), timeout_s=0.05)
+        producer.close(0)
