@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, Final, Protocol
@@ -59,11 +59,12 @@ class Voice(Protocol):
         *,
         ask: bool = False,
         wait: bool = True,
+        trace: str | None = None,
     ) -> tuple[Sent, bytes]:
         """Say a command; returns its handle and the JSON text of its body.
 
-        A text was judged already. Without `wait` it does not wait for room. Raises as Producer
-        says.
+        A text was judged already. Without `wait` it does not wait for room. The trace is the
+        current span unless one is given. Raises as Producer says.
         """
         ...
 
@@ -96,6 +97,7 @@ class _Pending:
     event: bytes
     link: int
     is_whole: bool = False
+    trace: str | None = None
     handles: list[Sent] = field(default_factory=list)
     """The last one is the command's; those before it stand for it."""
 
@@ -132,6 +134,7 @@ class Chain:
         self._base: int | None = None
         self._patched_bytes = 0
         self._pending: deque[_Pending] = deque()
+        self._pending_bytes = 0
         # Said again before their refusals came: names, in order.
         self._replaced: deque[tuple[str, int]] = deque()
 
@@ -188,7 +191,7 @@ class Chain:
     def end(self) -> None:
         """Nothing is said again from now on: the run has ended."""
         with self._lock:
-            self._pending.clear()
+            self._await([])
             self._base = None
             self._voice.keep(self, bool(self._replaced))
 
@@ -207,14 +210,13 @@ class Chain:
 
     def _settle(self, found: _Pending, receipt: Receipt) -> bool:
         """Whether it is a refusal that was made good."""
-        if receipt.outcome != "rejected":
-            if not found.is_whole:
-                self._heals = 0
-        elif receipt.reason == Reason.BASE_CHANGED:
-            if self._heal(found):
+        if receipt.outcome == "rejected":
+            if receipt.reason == Reason.BASE_CHANGED and self._heal(found):
                 return True
-        elif found.link == self._link:
-            self._base = None
+            if found.link == self._link:
+                self._base = None
+        elif not found.is_whole:
+            self._heals = 0
         for handle in found.handles:
             handle.receipt = receipt
         return False
@@ -247,18 +249,24 @@ class Chain:
             2 * said.size_bytes < size_bytes < BODY_BYTES_MAX - 100 - len(said.event)
             and self._patched_bytes + said.size_bytes <= size_bytes
             and len(self._pending) < PENDING_MAX
-            and sum(each.size_bytes for each in self._pending) < PENDING_BYTES_MAX
+            and self._pending_bytes < PENDING_BYTES_MAX
         )
 
-    def _publish(self, said: _Pending, *, wait: bool = True) -> None:
+    def _publish(self, said: _Pending) -> None:
         """Say a state upon the last one, or whole, and expect the answer."""
+        is_first = not said.handles
         kind, text = "run.snapshot", b""
         if said.is_whole:
             text = _whole(said)
         else:
             assert self._base is not None
             kind, text = "run.patch", _patch(self._base, said)
-        sent, _ = self._voice.publish(self._run, kind, text, said.speaker.auth, ask=True, wait=wait)
+        auth, trace = said.speaker.auth, said.trace
+        sent, _ = self._voice.publish(
+            self._run, kind, text, auth, ask=True, wait=is_first, trace=trace
+        )
+        if is_first and sent.fields is not None:
+            said.trace = sent.fields.get(b"trace", b"").decode() or None
         for handle in said.handles:
             handle.successor = sent
         said.handles.append(sent)
@@ -267,16 +275,22 @@ class Chain:
         self._patched_bytes = 0 if said.is_whole else self._patched_bytes + said.size_bytes
         if not sent.dropped:
             self._pending.append(said)
+            self._pending_bytes += said.size_bytes
             self._voice.keep(self, True)
 
     def _take(self, name: tuple[str, int]) -> _Pending | None:
         """What has this name. What was said before it has been settled, too."""
         for place, pending in enumerate(self._pending):
             if pending.name == name:
-                for _ in range(place):
-                    self._pending.popleft()
-                return self._pending.popleft()
+                for _ in range(place + 1):
+                    self._pending_bytes -= self._pending.popleft().size_bytes
+                return pending
         return None
+
+    def _await(self, pending: Iterable[_Pending]) -> None:
+        """Expect the answers to these and no others."""
+        self._pending = deque(pending)
+        self._pending_bytes = sum(each.size_bytes for each in self._pending)
 
     def _heal(self, refused: _Pending) -> bool:
         """Say again what was refused, and what builds on it and will be; whether that went."""
@@ -290,7 +304,7 @@ class Chain:
             return False
         self._heals += 1
         self._patching = self._patching and self._heals < HEALS_MAX
-        self._pending = deque(each for each in behind if each.link != refused.link)
+        self._await(each for each in behind if each.link != refused.link)
         self._link += is_latest
         for number, each in enumerate(again):
             each.link = self._link
@@ -300,7 +314,7 @@ class Chain:
                 each.root, each.edits = self._tree(), b""
             name = each.name
             try:
-                self._publish(each, wait=False)
+                self._publish(each)
             except ProducerError as error:
                 self._give_up(again[number:], str(error))
                 return number > 0

@@ -87,7 +87,7 @@ class Outbox:
         """What waits."""
         return self._buffer
 
-    def publish(  # a command and how it is sent
+    def publish(  # noqa: PLR0913  # a command and how it is sent
         self,
         run: str,
         kind: str,
@@ -97,16 +97,20 @@ class Outbox:
         numbering: Numbering | None = None,
         ask: bool = False,
         wait: bool = True,
+        trace: str | None = None,
     ) -> tuple[Sent, bytes]:
         """Say a command; returns its handle and the JSON text of its body.
 
-        A text was judged already. Without `wait` it does not wait for room.
+        A text was judged already. Without `wait` it does not wait for room. The trace is the
+        current span unless one is given.
         """
         text = body if isinstance(body, bytes) else encode_body(kind, body)
         ask = ask or self._receipts.always
         # The buffer puts in the sequence, under its lock. A fragment is copied, not parsed again.
         body_text = cast("Mapping[str, Any]", orjson.Fragment(text))
-        fields = encode(kind, body_text, producer="", seq=0, auth=auth, trace=traceparent())
+        fields = encode(
+            kind, body_text, producer="", seq=0, auth=auth, trace=trace or traceparent()
+        )
         if ask:
             fields[b"reply"] = self._receipts.reply
         if self._sender is None and not self._buffer.closed:

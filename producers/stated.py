@@ -10,7 +10,6 @@ A text that nobody has judged (an `orjson.Fragment`) passes where it says what w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from types import NoneType
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -21,8 +20,10 @@ from producers.contract.limits import PATH_STEPS_MAX
 from producers.validation import DUMP_OPTIONS, is_exact
 
 SPLIT_BYTES: Final = 1_024
+PATCH_DEPTH: Final = 3
+"""How deep in a document what a patch brings must be for the patch to nest no deeper."""
 
-_dumps = partial(orjson.dumps, option=DUMP_OPTIONS | orjson.OPT_SORT_KEYS)
+_SORTED: Final = DUMP_OPTIONS | orjson.OPT_SORT_KEYS
 _ABSENT: Final = object()
 _PLAIN = frozenset((str, int, bool, NoneType))
 _NATIVE = _PLAIN | {float}
@@ -37,6 +38,7 @@ class Leaf:
     """A container that is not split, or what only its JSON says (a datetime, an enum)."""
 
     text: bytes
+    has_null: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -101,33 +103,11 @@ def difference(before: Obj, state: Any) -> Step:
     """
     if not isinstance(state, dict):
         raise Unfit
-    edits = _Edits([], [], [])
-    root = _follow_object(before, state, [], edits)
-    return Step(root, edits.text())
-
-
-@dataclass(slots=True)
-class _Edits:
-    remove: list[Path]
-    set: list[dict[str, Any]]
-    splice: list[dict[str, Any]]
-
-    def put(self, path: Path, node: Node) -> None:
-        self.set.append({"path": path, "value": _outline(node)})
-
-    def replace(self, path: Path, length: int, start: int, delete: int, nodes: list[Node]) -> None:
-        """Splices of one array come in order, those of arrays within it before."""
-        items = [_outline(node) for node in nodes]
-        edit = {"path": path, "length": length, "start": start, "delete": delete, "items": items}
-        self.splice.append(edit)
-
-    def text(self) -> bytes:
-        edits = {"remove": self.remove, "set": self.set, "splice": self.splice}
-        try:
-            return _dumps({name: each for name, each in edits.items() if each})[1:-1]
-        except TypeError:
-            # A new key that is no Unicode.
-            raise Unfit from None
+    walk = _Walk([], [], [], [])
+    root = walk.follow_object(before, state, [])
+    if not is_exact(walk.doubts):
+        raise Unfit
+    return Step(root, walk.edits())
 
 
 def _outline(node: Node) -> Any:
@@ -148,6 +128,19 @@ def _object(members: dict[str, Node]) -> Obj:
     return Obj(members, 1 + sum(_key_room(key) + size_of(node) for key, node in members.items()))
 
 
+def _dumps(value: Any) -> bytes:
+    return orjson.dumps(value, None, _SORTED)
+
+
+def _leaf(text: bytes) -> Leaf:
+    return Leaf(text, b"null" in text)
+
+
+def _room_of(items: list[Node]) -> int:
+    """With a comma each."""
+    return sum(size_of(item) + 1 for item in items)
+
+
 def _key_room(key: str) -> int:
     """Of a key with its colon and comma."""
     try:
@@ -162,13 +155,13 @@ def _fresh(value: Any, depth: int) -> Node:
         text = _dumps(value)
     except TypeError:
         raise Unfit from None
-    if not is_exact([value], depth):
+    if not is_exact([value], max(depth, PATCH_DEPTH)):
         raise Unfit
     if type(value) in _NATIVE:
         node: Node = value
         return node
     if len(text) <= SPLIT_BYTES:
-        return Leaf(text)
+        return _leaf(text)
     # From the text, since the value may be changed meanwhile.
     return _grown(orjson.loads(text), depth)
 
@@ -181,7 +174,7 @@ def _grown(value: Any, depth: int) -> Node:
     if is_whole or _left(value, SPLIT_BYTES) >= 0:
         text = _dumps(value)
         if is_whole or len(text) <= SPLIT_BYTES:
-            return Leaf(text)
+            return _leaf(text)
     if isinstance(value, dict):
         return _object({key: _grown(item, depth + 1) for key, item in value.items()})
     items = [_grown(item, depth + 1) for item in value]
@@ -205,39 +198,161 @@ def _left(value: Any, room: int) -> int:
 # --- comparing --------------------------------------------------------------------------------
 
 
-def _same(node: Node | object, value: Any, depth: int) -> bool:
-    """Whether a tree is that of a value, so many steps below the document."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return type(node) is kind and bool(node == value)
-    if kind is float:
-        # A whole snapshot would tell 0.0 from -0.0.
-        return type(node) is float and node == value and (value != 0 or str(node) == str(value))
-    if isinstance(node, Leaf):
-        return _says(node.text, value, depth)
-    if isinstance(node, Obj) and isinstance(value, dict):
-        known, members = node.members, _members(value)
-        return len(members) == len(known) and all(
-            _same(known.get(key, _ABSENT), item, depth + 1) for key, item in members.items()
-        )
-    if isinstance(node, Arr) and kind in _LISTS:
-        items = [*value]
-        return len(items) == len(node.items) and all(
-            _same(known, item, depth + 1) for known, item in zip(node.items, items, strict=True)
-        )
-    return False
+@dataclass(slots=True)
+class _Walk:
+    """Through a tree and the state that comes after it, noting what differs."""
+
+    remove: list[Path]
+    set: list[dict[str, Any]]
+    splice: list[dict[str, Any]]
+    doubts: list[Any]
+    """Values whose text is as before, but has a null in it: the text of NaN is null, too."""
+
+    def edits(self) -> bytes:
+        edits = {"remove": self.remove, "set": self.set, "splice": self.splice}
+        try:
+            return _dumps({name: each for name, each in edits.items() if each})[1:-1]
+        except TypeError:
+            # A new key that is no Unicode.
+            raise Unfit from None
+
+    def follow_object(self, before: Obj, value: dict[Any, Any], path: Path) -> Obj:
+        known, now = before.members, _members(value)
+        changed: dict[str, Node] = {}
+        room, added = before.room, 0
+        for key, item in now.items():
+            member = known.get(key, _ABSENT)
+            if type(item) in _PLAIN and type(member) is type(item) and member == item:
+                continue
+            if member is _ABSENT:
+                node = self._enter(item, [*path, key])
+                room += _key_room(key) + size_of(node)
+                added += 1
+            else:
+                node = self._follow(member, item, [*path, key])  # type: ignore[arg-type]
+                if node is member:
+                    continue
+                room += size_of(node) - size_of(member)  # type: ignore[arg-type]
+            changed[key] = node
+        gone = sorted(known.keys() - now.keys()) if len(known) + added > len(now) else ()
+        if not changed and not gone:
+            return before
+        members = known | changed
+        for key in gone:
+            self.remove.append([*path, key])
+            room -= _key_room(key) + size_of(members.pop(key))
+        return Obj(members, room)
+
+    def _follow(self, before: Node, value: Any, path: Path) -> Node:
+        """The tree of a value that comes in the place of another's; that very one where equal."""
+        if isinstance(before, Obj) and isinstance(value, dict):
+            return self.follow_object(before, value, path)
+        if isinstance(before, Arr) and type(value) in _LISTS:
+            return self._follow_array(before, [*value], path)
+        return before if self._same(before, value) else self._enter(value, path)
+
+    def _enter(self, value: Any, path: Path) -> Node:
+        node = _fresh(value, len(path))
+        self.set.append({"path": path, "value": _outline(node)})
+        return node
+
+    def _follow_array(self, before: Arr, now: list[Any], path: Path) -> Arr:
+        """Places of edits are those before any splice of this array."""
+        items, depth = before.items, len(path) + 1
+        skipped, first, last = self._alignment(items, now)
+        if first == len(items) == len(now):
+            return before
+        paired = min(len(items) - skipped, len(now)) - last
+        runs: list[_Run] = []
+        nodes = items[skipped : skipped + first]
+        for place in range(skipped + first, skipped + paired):
+            known, value = items[place], now[place - skipped]
+            is_split = isinstance(known, Obj | Arr) and isinstance(value, dict | list | tuple)
+            if is_split or self._same(known, value):
+                nodes.append(self._follow(known, value, [*path, place]))
+            else:
+                nodes.append(_fresh(value, depth))
+                _replace(runs, _Run(place, 1, nodes[-1:]))
+        rest = [_fresh(value, depth) for value in now[paired : len(now) - last]]
+        end = len(items) - last
+        if rest or end > skipped + paired:
+            _replace(runs, _Run(skipped + paired, end - skipped - paired, rest))
+        # Only the last one changes the length.
+        for run in runs:
+            self._splice(path, len(items), run)
+        if skipped:
+            self._splice(path, len(now) + skipped, _Run(0, skipped, []))
+        nodes += rest
+        room = before.room - _room_of(items[:skipped]) - _room_of(items[skipped + first : end])
+        return Arr([*nodes, *items[end:]], room + _room_of(nodes[first:]))
+
+    def _splice(self, path: Path, length: int, run: _Run) -> None:
+        """Splices of one array come in order, those of arrays within it before."""
+        items = [_outline(node) for node in run.nodes]
+        place = {"path": path, "length": length, "start": run.start, "delete": run.delete}
+        self.splice.append({**place, "items": items})
+
+    def _alignment(self, items: list[Node], now: list[Any]) -> tuple[int, int, int]:
+        """How many members went at the front, then are equal, and are equal at the end."""
+        shorter = min(len(items), len(now))
+        first = self._common(items, now, shorter)
+        last = self._common(items[::-1], now[::-1], shorter - first)
+        if first == last == 0 < shorter:
+            # The latest of many, which lose one at the front when they get one at the end.
+            for skipped in range(1, len(items)):
+                if self._same(items[skipped], now[0]):
+                    rest = items[skipped:]
+                    equal = self._common(rest, now, min(len(rest), len(now)))
+                    return (skipped, equal, 0) if 2 * equal >= len(now) else (0, 0, 0)
+        return 0, first, last
+
+    def _common(self, items: list[Node], now: list[Any], most: int) -> int:
+        for place in range(most):
+            if not self._same(items[place], now[place]):
+                return place
+        return most
+
+    def _same(self, node: Node | object, value: Any) -> bool:
+        """Whether a tree is that of a value. Raises Unfit for what has no text."""
+        kind = type(value)
+        if kind in _PLAIN:
+            return type(node) is kind and bool(node == value)
+        if isinstance(node, Leaf):
+            try:
+                is_same = orjson.dumps(value, None, _SORTED) == node.text
+            except TypeError:
+                raise Unfit from None
+            if is_same and node.has_null:
+                self.doubts.append(value)
+            return is_same
+        if kind is float:
+            # A whole snapshot would tell 0.0 from -0.0.
+            return type(node) is float and node == value and (value != 0 or str(node) == str(value))
+        if isinstance(node, Obj) and isinstance(value, dict):
+            known, members = node.members, _members(value)
+            return len(members) == len(known) and all(
+                self._same(known.get(key, _ABSENT), item) for key, item in members.items()
+            )
+        if isinstance(node, Arr) and kind in _LISTS:
+            items = [*value]
+            return len(items) == len(node.items) and all(map(self._same, node.items, items))
+        return False
 
 
-def _says(text: bytes, value: Any, depth: int) -> bool:
-    try:
-        if _dumps(value) != text:
-            return False
-    except TypeError:
-        raise Unfit from None
-    # The text of NaN is null, too.
-    if b"null" in text and not is_exact([value], depth):
-        raise Unfit
-    return True
+class _Run(NamedTuple):
+    """Members of an array that come in the place of others."""
+
+    start: int
+    delete: int
+    nodes: list[Node]
+
+
+def _replace(runs: list[_Run], run: _Run) -> None:
+    """Add a run, joined with the last one where it follows upon it."""
+    if runs and runs[-1].start + runs[-1].delete == run.start:
+        before = runs.pop()
+        run = _Run(before.start, before.delete + run.delete, before.nodes + run.nodes)
+    runs.append(run)
 
 
 def _members(value: dict[Any, Any]) -> dict[str, Any]:
@@ -246,110 +361,3 @@ def _members(value: dict[Any, Any]) -> dict[str, Any]:
     if not _TEXT.issuperset(map(type, now)):
         raise Unfit
     return now
-
-
-def _follow(before: Node, value: Any, path: Path, edits: _Edits) -> Node:
-    """The tree of a value that comes in the place of another's; that very one where equal."""
-    if isinstance(before, Obj) and isinstance(value, dict):
-        return _follow_object(before, value, path, edits)
-    if isinstance(before, Arr) and type(value) in _LISTS:
-        return _follow_array(before, [*value], path, edits)
-    if _same(before, value, len(path)):
-        return before
-    node = _fresh(value, len(path))
-    edits.put(path, node)
-    return node
-
-
-def _follow_object(before: Obj, value: dict[Any, Any], path: Path, edits: _Edits) -> Obj:
-    known, now = before.members, _members(value)
-    changed: dict[str, Node] = {}
-    room, added = before.room, 0
-    for key, item in now.items():
-        member = known.get(key, _ABSENT)
-        if type(item) in _PLAIN and type(member) is type(item) and member == item:
-            continue
-        if member is _ABSENT:
-            node = _fresh(item, len(path) + 1)
-            edits.put([*path, key], node)
-            room += _key_room(key) + size_of(node)
-            added += 1
-        else:
-            node = _follow(member, item, [*path, key], edits)  # type: ignore[arg-type]
-            if node is member:
-                continue
-            room += size_of(node) - size_of(member)  # type: ignore[arg-type]
-        changed[key] = node
-    gone = sorted(known.keys() - now.keys()) if len(known) + added > len(now) else ()
-    if not changed and not gone:
-        return before
-    members = known | changed
-    for key in gone:
-        edits.remove.append([*path, key])
-        room -= _key_room(key) + size_of(members.pop(key))
-    return Obj(members, room)
-
-
-def _follow_array(before: Arr, now: list[Any], path: Path, edits: _Edits) -> Arr:
-    """Places of edits are those before any splice of this array."""
-    items, depth = before.items, len(path) + 1
-    skipped, first, last = _alignment(items, now, depth)
-    if first == len(items) == len(now):
-        return before
-    paired = min(len(items) - skipped, len(now)) - last
-    runs: list[tuple[int, int, list[Node]]] = []
-    nodes = items[skipped : skipped + first]
-    for place in range(skipped + first, skipped + paired):
-        known, value = items[place], now[place - skipped]
-        is_split = isinstance(known, Obj | Arr) and isinstance(value, dict | list | tuple)
-        if is_split or _same(known, value, depth):
-            nodes.append(_follow(known, value, [*path, place], edits))
-        else:
-            nodes.append(_fresh(value, depth))
-            _replace(runs, place, 1, [nodes[-1]])
-    rest = [_fresh(value, depth) for value in now[paired : len(now) - last]]
-    end = len(items) - last
-    if rest or end > skipped + paired:
-        _replace(runs, skipped + paired, end - skipped - paired, rest)
-    for start, delete, fresh in runs:
-        edits.replace(path, len(items), start, delete, fresh)
-    if skipped:
-        edits.replace(path, len(now) + skipped, 0, skipped, [])
-    nodes += rest
-    room = before.room - _room_of(items[:skipped]) - _room_of(items[skipped + first : end])
-    return Arr([*nodes, *items[end:]], room + _room_of(nodes[first:]))
-
-
-def _room_of(items: list[Node]) -> int:
-    return sum(size_of(item) + 1 for item in items)
-
-
-def _replace(
-    runs: list[tuple[int, int, list[Node]]], start: int, delete: int, nodes: list[Node]
-) -> None:
-    if runs and sum(runs[-1][:2]) == start:
-        start, before, known = runs.pop()
-        delete, nodes = before + delete, [*known, *nodes]
-    runs.append((start, delete, nodes))
-
-
-def _alignment(items: list[Node], now: list[Any], depth: int) -> tuple[int, int, int]:
-    """How many members went at the front, then are equal, and are equal at the end."""
-    shorter = min(len(items), len(now))
-    first = _common(items, now, shorter, depth)
-    last = _common(items[::-1], now[::-1], shorter - first, depth)
-    if first == last == 0 < shorter:
-        # The latest of many, which lose one at the front when they get one at the end.
-        for skipped in range(1, len(items)):
-            if _same(items[skipped], now[0], depth):
-                rest = items[skipped:]
-                equal = _common(rest, now, min(len(rest), len(now)), depth)
-                return (skipped, equal, 0) if 2 * equal >= len(now) else (0, 0, 0)
-    return 0, first, last
-
-
-def _common(items: list[Node], now: list[Any], most: int, depth: int) -> int:
-    for place in range(most):
-        if not _same(items[place], now[place], depth):
-            return place
-    return most

@@ -193,11 +193,18 @@ def test_a_value_may_not_nest_deeper_than_in_a_whole_snapshot() -> None:
 
     known = tree_of({"pad": BIG, "a": {"pad": BIG, "b": 1}})
     encode_body("run.snapshot", {"state": state(125)})
-    difference(known, state(125))
+    difference(known, state(124))
     with pytest.raises(InvalidCommand):
         encode_body("run.snapshot", {"state": state(126)})
     with pytest.raises(Unfit):
         difference(known, state(126))
+    # A patch has more around a value than a snapshot has around one that lies near its top.
+    shallow = {"pad": BIG, "b": 1, "steps": [BIG, BIG]}
+    deepest = state(126)["a"]["b"]
+    encode_body("run.snapshot", {"state": shallow | {"b": deepest}})
+    for near in ({"b": deepest}, {"steps": [BIG, BIG, deepest]}):
+        with pytest.raises(Unfit):
+            difference(tree_of(shallow), shallow | near)
 
 
 SCALARS = (
