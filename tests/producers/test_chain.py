@@ -4,68 +4,30 @@ calls, whoever else writes the run.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Barrier, Thread
 from typing import Any
 
 import pytest
 import redis
 
 from producers import (
-    AsyncProducer,
     BufferFull,
-    CommandRejected,
     InvalidCommand,
-    LeaseLost,
     NotConfirmed,
     Producer,
     ProducerSettings,
     Receipt,
     Run,
-    Sent,
 )
 from tests.producers.reading import NOWHERE, PARTITIONS, bodies, raw_messages
+from tests.producers.stating import BIG, kinds, overwrite, refused, say, state, state_at, told
 from tests.producers.writing import applied, await_applied, settled, writing
 from tests.support.proxy import proxy
 from tests.support.servers import RealServer
 from tests.support.wait import poll
 from writer.store.reader import StateReader
-
-BIG = "x" * 1_100
-
-
-def state_at(n: int, **more: Any) -> dict[str, Any]:
-    """A state of which a little changes each time, and which grows."""
-    steps = [{"id": place, "output": f"{place} {BIG}"} for place in range(10 + n)]
-    return {"status": "running", "n": n, "steps": steps, **more}
-
-
-def say(run: Run, n: int, **more: Any) -> Sent:
-    return run.snapshot(state_at(n, **more), event="step", payload={"n": n})
-
-
-def kinds(client: redis.Redis, run: str = "r") -> list[str | None]:
-    return [kind for kind, _ in bodies(client, run)]
-
-
-def told(reader: StateReader, run: str = "r") -> list[int]:
-    """The `n` of the run's events, in order."""
-    found = reader.trace(run, limit=10_000)
-    return [event["payload"]["n"] for event in found if event["type"] == "step"]
-
-
-def state(reader: StateReader, run: str = "r", revision: int | None = None) -> dict[str, Any]:
-    found = reader.state(run, revision)
-    assert found is not None
-    return found
-
-
-def refused(reader: StateReader, run: str = "r") -> list[str]:
-    return [each["reason"] for each in reader.rejections(run=run).rejections]
 
 
 @pytest.fixture
@@ -256,214 +218,6 @@ def test_three_hundred_growing_states_are_at_each_revision_what_they_were_said_t
     assert kinds(redis_client).count("run.patch") > 270
     for revision in range(1, 302):
         assert state(reader, "r", revision) == state_at(revision - 1)
-
-
-# --- what is refused --------------------------------------------------------------------------
-
-
-def overwrite(other: Producer, n: int = -1) -> None:
-    other.wait_applied(say(other.run("r"), n))
-
-
-def test_what_was_refused_since_another_wrote_is_said_again_and_nobody_hears_of_it(
-    producer: Producer,
-    other: Producer,
-    reader: StateReader,
-    heard: list[Receipt],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO, "statewriter.producer")
-    run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
-    overwrite(other)
-    handles = [say(run, n) for n in range(1, 6)]
-    assert {handle.kind for handle in handles} == {"run.patch"}
-    receipts = [producer.wait_applied(handle) for handle in handles]
-    assert [receipt.outcome for receipt in receipts] == ["applied"] * 5
-    assert [handle.receipt for handle in handles] == receipts
-    assert {handle.state for handle in handles} == {"accepted"}
-    assert told(reader) == [-1, 1, 2, 3, 4, 5]
-    for receipt, n in zip(receipts, range(1, 6), strict=True):
-        assert state(reader, "r", receipt.revision) == state_at(n)
-    assert refused(reader) == ["base_changed"] * 5
-    assert heard == []
-    assert caplog.text.count("action=state_resent run=r") == 1
-    # And the chain goes on upon what was said again.
-    sent = say(run, 6)
-    assert sent.kind == "run.patch"
-    producer.wait_applied(sent)
-    assert state(reader) == state_at(6)
-    assert len(refused(reader)) == 5
-
-
-def test_a_whole_state_that_was_said_meanwhile_stays_the_last_one_and_the_events_come_late(
-    producer: Producer, other: Producer, reader: StateReader, heard: list[Receipt]
-) -> None:
-    run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
-    overwrite(other)
-    lost = [say(run, 1), say(run, 2)]
-    run.send("run.snapshot", {"state": state_at(3)})
-    kept = say(run, 4)
-    assert [producer.wait_applied(each).outcome for each in (*lost, kept)] == ["applied"] * 3
-    assert state(reader) == state_at(4)
-    assert sorted(told(reader)) == [-1, 1, 2, 4]
-    assert heard == []
-    producer.wait_applied(say(run, 5))
-    assert state(reader) == state_at(5)
-
-
-def test_who_loses_again_and_again_sends_whole_states_from_then_on(
-    producer: Producer, other: Producer, reader: StateReader, heard: list[Receipt]
-) -> None:
-    run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
-    for n in range(1, 4):
-        overwrite(other)
-        sent = say(run, n)
-        assert sent.kind == "run.patch"
-        assert producer.wait_applied(sent).outcome == "applied"
-    sent = say(run, 4)
-    assert sent.kind == "run.snapshot"
-    producer.wait_applied(sent)
-    assert state(reader) == state_at(4)
-    assert told(reader) == [-1, 1, -1, 2, -1, 3, 4]
-    assert heard == []
-
-
-def test_an_applied_patch_in_between_starts_the_count_again(
-    producer: Producer, other: Producer, reader: StateReader
-) -> None:
-    run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
-    for n in range(1, 13, 2):
-        overwrite(other)
-        for each in (n, n + 1):
-            sent = say(run, each)
-            assert sent.kind == "run.patch"
-            producer.wait_applied(sent)
-    assert state(reader) == state_at(12)
-
-
-def test_a_snapshot_of_ours_that_is_refused_takes_nothing_with_it(
-    producer: Producer, reader: StateReader, heard: list[Receipt]
-) -> None:
-    run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
-    say(run, 1)
-    run.snapshot(state_at(9), expected_revision=99)
-    handles = [say(run, n) for n in range(2, 5)]
-    assert [producer.wait_applied(handle).outcome for handle in handles] == ["applied"] * 3
-    assert state(reader) == state_at(4)
-    assert told(reader) == [1, 2, 3, 4]
-    assert [receipt.reason for receipt in heard] == ["revision_conflict"]
-
-
-def test_refusals_of_another_kind_are_the_hosts_to_know(
-    producer: Producer, other: Producer, reader: StateReader, heard: list[Receipt]
-) -> None:
-    run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
-    other.wait_applied(other.run("r").complete(state=state_at(1)))
-    with pytest.raises(CommandRejected, match="run_terminal"):
-        producer.wait_applied(say(run, 2))
-    assert [receipt.reason for receipt in heard] == ["run_terminal"]
-    # Whole, since what it would build on was refused.
-    assert say(run, 3).kind == "run.snapshot"
-
-
-def test_whoever_lost_the_lease_says_nothing_again(
-    producer: Producer, other: Producer, reader: StateReader, heard: list[Receipt]
-) -> None:
-    run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
-    with pytest.raises(LeaseLost), run.hold("me"):  # noqa: PT012
-        producer.wait_applied(say(run, 1))
-        theirs = other.run("r")
-        theirs.claim("me", confirm=True)
-        other.wait_applied(say(theirs, -1))
-        said = [say(run, 2), say(run, 3)]
-        for sent in said:
-            with pytest.raises(LeaseLost):
-                producer.wait_applied(sent)
-        say(run, 4)
-    assert told(reader) == [1, -1]
-    assert {receipt.reason for receipt in heard} == {"lease_token_changed"}
-
-
-def test_nothing_is_said_again_after_the_run_has_ended(
-    producer: Producer, other: Producer, reader: StateReader, heard: list[Receipt]
-) -> None:
-    run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
-    overwrite(other)
-    say(run, 1)
-    say(run, 2)
-    run.complete()
-    poll(lambda: (reader.run("r") or {})["status"] == "completed")
-    assert state(reader)["n"] == 2
-    poll(lambda: len(heard) == 2)
-    assert {receipt.reason for receipt in heard} == {"base_changed"}
-
-
-# --- one run, many who speak ------------------------------------------------------------------
-
-
-def test_two_objects_of_one_run_build_on_each_other(
-    producer: Producer, reader: StateReader, heard: list[Receipt]
-) -> None:
-    one = producer.create_run("w", run_id="r", state=state_at(0))
-    two = producer.run("r")
-    for n in range(1, 21):
-        assert say(one if n % 2 else two, n).kind in ("run.patch", "run.snapshot")
-    await_applied(reader, "r", 21)
-    assert told(reader) == list(range(1, 21))
-    assert state(reader) == state_at(20)
-    assert refused(reader) == []
-
-
-def test_threads_that_share_a_run_lose_nothing(
-    producer: Producer, other: Producer, reader: StateReader, heard: list[Receipt]
-) -> None:
-    run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
-    together = Barrier(5)
-    said: dict[int, list[Sent]] = {}
-
-    def talk(number: int) -> None:
-        together.wait()
-        said[number] = [say(run, 100 * number + step % 7, at=step) for step in range(30)]
-
-    def disturb() -> None:
-        together.wait()
-        for _ in range(6):
-            overwrite(other)
-
-    threads = [Thread(target=talk, args=(n,)) for n in range(4)] + [Thread(target=disturb)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    handles = [sent for each in said.values() for sent in each]
-    for sent in handles:
-        assert producer.wait_applied(sent).outcome == "applied"
-    assert sorted(told(reader)) == sorted(
-        [-1] * 6 + [100 * n + step % 7 for n in range(4) for step in range(30)]
-    )
-    assert heard == []
-    # All of them are of one producer: who was said last is last.
-    last = max((sent.latest for sent in handles), key=lambda sent: sent.seq)
-    assert producer.wait_applied(last).revision
-    assert state(reader, "r", producer.wait_applied(last).revision) in [
-        state_at(100 * n + step % 7, at=step) for n in range(4) for step in range(30)
-    ]
-
-
-def test_the_async_face_says_again_what_was_refused(
-    redis_server: RealServer, other: Producer, reader: StateReader
-) -> None:
-    async def host() -> list[Receipt]:
-        async with AsyncProducer(redis_server.url, partitions=PARTITIONS) as producer:
-            run = producer.create_run("w", run_id="r", state=state_at(0))
-            await producer.wait_applied(say(run, 1))
-            await asyncio.to_thread(overwrite, other)
-            handles = [say(run, n) for n in range(2, 6)]
-            return [await producer.wait_applied(handle) for handle in handles]
-
-    assert [receipt.outcome for receipt in asyncio.run(host())] == ["applied"] * 4
-    assert state(reader) == state_at(5)
-    assert told(reader) == [1, -1, 2, 3, 4, 5]
 
 
 # --- what goes wrong on the way ---------------------------------------------------------------
