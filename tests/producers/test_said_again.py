@@ -338,7 +338,7 @@ from producers import Producer
 from tests.producers.stating import say, state_at
 producer = Producer(partitions=2)
 run = producer.create_run("w", run_id="r", state=state_at(0))
-say(run, 1)
+producer.wait_applied(say(run, 1))
 child = os.fork()
 if child == 0:
     assert say(run, 2).kind == "run.snapshot"
