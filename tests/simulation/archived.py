@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,15 @@ def place_of(text: str) -> Place:
     return int(epoch), int(number), int(offset)
 
 
-def between(folder: Path, first: Place, last: Place) -> list[dict[str, Any]]:
+def between(folders: Sequence[Path], first: Place, last: Place) -> list[dict[str, Any]]:
     """The lines of the frames that end past one position and up to another, in order.
 
     What an epoch wrote behind the place up to which a later one had read it, does not count.
     """
+    found = {path.name[:16]: path for folder in folders for path in folder.glob("e*.zst*")}.values()
     files = [
         (int(path.name[1:9]), int(path.name[10:16]), list(_frames(path.read_bytes())))
-        for path in sorted(folder.glob("e*.zst*"), key=lambda path: path.name[:16])
+        for path in sorted(found, key=lambda path: path.name[:16])
     ]
     bound: Place | None = None
     bounds: dict[int, Place | None] = {}

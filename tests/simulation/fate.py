@@ -46,6 +46,7 @@ class Fate:
     sqlite: float
     unexpected: float
     pause: float
+    leave: float
     ambush: float
     # what happens around it
     streams: float
@@ -74,10 +75,11 @@ def draw(random: Random) -> Fate:
         for kind, weight in KINDS.items()
         if kind not in RARE or random.random() < 0.6
     }
-    unarchived = some(0.3, odds=0.2)
+    # What a writer without an archive settles is missed only if writers change around it.
+    unarchived = some(0.3, 0.6, odds=0.2)
     restores = some(0.04, 0.1, odds=0.4) or (0.1 if unarchived else 0.0)
     return Fate(
-        turns=random.choice([8, 15, 15, 30, 60]),
+        turns=random.choice([30, 60] if unarchived else [8, 15, 15, 30, 60]),
         runs=random.randint(1, 4),
         kinds=kinds,
         damage=some(0.1, 0.3),
@@ -91,6 +93,7 @@ def draw(random: Random) -> Fate:
         sqlite=some(0.005, 0.02, odds=0.4),
         unexpected=some(0.01, 0.03, odds=0.3),
         pause=some(0.02, 0.05, 0.1),
+        leave=0.15 if unarchived else random.choice([0.04, 0.04, 0.15]),
         ambush=some(0.3, 0.7, odds=0.6),
         streams=some(0.05, 0.15),
         redis=some(0.03, 0.08, odds=0.4),

@@ -12,6 +12,8 @@ import apsw
 from writer.store.database import migrate
 
 FILE = "p00.sqlite"
+EXPIRED = "expired"
+"""Where the simulation keeps what retention removed of the archive."""
 PAGE_BYTES = 1024
 """Small pages: of a file that is copied, checked and summed up all the time."""
 
@@ -39,6 +41,14 @@ def _empty() -> bytes:
         migrate(path, connection, 0)
         connection.close()
         return path.read_bytes()
+
+
+def keep_sealed(data: Path) -> None:
+    """Keep the archive's sealed segments aside, before retention removes some."""
+    (data / EXPIRED).mkdir(exist_ok=True)
+    for path in (data / "archive" / "p00").glob("e*.zst"):
+        (data / EXPIRED / path.name).unlink(missing_ok=True)
+        (data / EXPIRED / path.name).hardlink_to(path)
 
 
 def copy_data(data: Path, folder: Path) -> None:

@@ -48,14 +48,21 @@ class Hosts:
         self._tokens: dict[tuple[str, str], list[str]] = {}
         self._stated: dict[tuple[str, str], tuple[int, int]] = {}
         """The sequence of a producer's last state of a run, and how many items its log has."""
+        self._sent: set[tuple[str, str]] = set()
         self._count = 0
 
     def message(self, run: str) -> Fields:
         """The next message that somebody sends to a run."""
         random = self._random
         producer = random.choice(["p", "q"])
-        first = (run, producer) not in self._seqs
-        kind = "run.create" if first and producer == "p" else random.choice(self._kinds)
+        kind = random.choice(self._kinds)
+        if random.random() < 0.7:
+            # Mostly hosts know what has to come first, and that there is work left to do.
+            needed = "session.bind" if kind.startswith("session.") else "run.create"
+            needed = needed if (run, "run.create") in self._sent else "run.create"
+            if (run, needed) not in self._sent or kind == "run.delete":
+                kind = needed
+        self._sent.add((run, kind))
         return self.command(run, producer, kind)
 
     def command(self, run: str, producer: str, kind: str) -> Fields:

@@ -24,6 +24,7 @@ from pathlib import Path
 
 CHUNK = 10
 TRACE_LINES = 200
+ERROR_CHARS = 500
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
 
 
@@ -96,7 +97,7 @@ def run_seeds(seeds: Sequence[int], ends_at: float = float("inf"), failures_max:
         tally.commits += outcome.commits
         tally.faults += outcome.faults
         if outcome.error is not None:
-            tally.failures[seed] = f"{type(outcome.error).__name__}: {outcome.error}"
+            tally.failures[seed] = f"{type(outcome.error).__name__}: {outcome.error}"[:ERROR_CHARS]
             if len(tally.failures) == failures_max:
                 break
     return tally

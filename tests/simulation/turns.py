@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 
 from tests.simulation.client import Client
-from tests.simulation.folders import copy_data, has_file
+from tests.simulation.folders import copy_data, has_file, keep_sealed
 from tests.simulation.hosts import INVALID_RUN, WRONG_PARTITION
-from tests.simulation.server import Keyspace, Stream
+from tests.simulation.server import Keyspace, Stream, place_of
 from tests.simulation.world import TTL_MS, Backup, World
 from writer.clock import Clock
 from writer.streams.control import ask
@@ -91,7 +91,7 @@ def move(world: World) -> None:
             world.note("wake", actor.name)
             world.run(actor)
         return
-    if actor.loop is not None and random.random() < 0.04:
+    if actor.loop is not None and random.random() < world.fate.leave:
         world.note("leave", actor.name)
         actor.leave()
     world.run(actor)
@@ -116,7 +116,9 @@ def break_stream(world: World) -> None:
         # Between reading a stream and settling it is where most goes wrong.
         key = world.keys.run(0, random.choice(held))
     stream = world.server.keys.streams.get(key)
-    happens = random.choice(["delete", "trim", "restore", "restore", "lower", "lower", "unmark"])
+    happens = random.choice(
+        ["delete", "trim", "restore", "restore", "lower", "lower", "unmark", "twin", "twin"]
+    )
     world.note(f"stream {happens}", key)
     if happens == "delete":
         world.server.delete(key)
@@ -130,8 +132,22 @@ def break_stream(world: World) -> None:
         ms = max(world.redis_ms() - random.choice([1_000, DAY_MS]), 1)
         world.server.keys.streams[key] = Stream([], (ms, 0))
         world.redis_offset = ms - world.now
+    elif happens == "twin":
+        put_twin(world, key)
     elif happens == "unmark":
         world.server.keys.sorted_sets.clear()
+
+
+def put_twin(world: World, key: str) -> None:
+    """Another stream in the place of one, in which the id that was settled last stands again."""
+    account = world.oracle.account(key.removeprefix(world.keys.run_prefix(0)))
+    ms, n = place_of(account.cursor)
+    if not ms or world.fate.window_ms or any(actor.paused_at for actor in world.living()):
+        # Between reading and trimming, or within a replay window, nobody can tell them apart.
+        return
+    world.server.delete(key)
+    for place in [(ms - 1, at) for at in range(world.random.randint(1, 3))] + [(ms, n)]:
+        world.deliver(account.run, world.hosts.message(account.run), f"{place[0]}-{place[1]}")
 
 
 def break_redis(world: World) -> None:
@@ -191,10 +207,11 @@ def back_up_or_restore(world: World) -> None:
 
 
 def expire_archive(world: World) -> None:
-    """Retention removes sealed segments. A writer does so, and not while it enters."""
-    if any(actor.loop is None for actor in world.living()):
+    """Retention removes what is sealed of the archive."""
+    if not world.fate.archive:
         return
-    if world.fate.archive and expire(world.archive_folder, 2**62):
+    keep_sealed(world.data)
+    if expire(world.archive_folder, 2**62):
         world.note("expire")
         world.archive_whole = False
 
