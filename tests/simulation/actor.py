@@ -54,8 +54,10 @@ class Actor:
         log: Any,
         *,
         accept_loss: bool = False,
+        signs_as: str = "",
     ) -> None:
         self.name = name
+        self.signs_as = signs_as or name
         self.data: Path = settings.data
         self.loop: PartitionLoop | None = None
         self.tenure: Tenure | None = None
@@ -69,7 +71,7 @@ class Actor:
         self._gate = gate
         self._baton: Baton | None = None
         outside = Outside(lambda: client(self), clock, self.hook, busy_ms=0)
-        writer = writer_id(name)
+        writer = writer_id(self.signs_as)
         self._make = lambda: Tenure(
             settings, outside, log, 0, 2, accept_loss=accept_loss, writer=writer
         )

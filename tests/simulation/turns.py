@@ -136,6 +136,10 @@ def break_stream(world: World) -> None:
         put_twin(world, key)
     elif happens == "unmark":
         world.server.keys.sorted_sets.clear()
+    for _ in range(random.choice([0, 1, 3, 5])):
+        # Before anybody has noticed.
+        run = key.removeprefix(world.keys.run_prefix(0))
+        world.deliver(run, world.hosts.message(run))
 
 
 def put_twin(world: World, key: str) -> None:

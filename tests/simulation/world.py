@@ -37,6 +37,7 @@ SQLITE_ERRORS = (apsw.IOError, apsw.FullError, apsw.BusyError)
 IN_TRANSACTION = ("begun", "inserted", "put", "written", "committed")
 AMBUSHES = ("decided", "archived", "archived", "written", "committed", "committed", "before settle")
 LAY_IN_WAIT = ("stream", "redis", "clock", "restore", "unarchived", "unexpected", "contend", "act")
+AFTER_QUARANTINE = ("archived", "committed", "before settle")
 BEFORE_SETTLED = ("committed", "before settle")
 BEFORE_COMMIT = ("decided", "archived", "inserted", "put")
 
@@ -96,7 +97,7 @@ class World:
         self.held_back: list[tuple[str, Fields]] = []
         self.actors: list[Actor] = []
         self.fallen: Path | None = None
-        self.poison = 0
+        self.poison, self.poisoned = 0, ""
         self.ambush = ""
         self.accept_loss = False
         self.restored = False
@@ -166,7 +167,7 @@ class World:
             actor.archive_bytes = actor.segment_bytes
         if self.calm:
             return
-        if self.poison and point in BEFORE_COMMIT:
+        if self.poison and point == self.poisoned:
             self.poison -= 1
             raise Strange
         if self.ambush == point:
@@ -208,7 +209,11 @@ class World:
 
     def _fail_strangely(self, actor: Actor, point: str) -> None:
         self.note("unexpected", actor.name, point)
+        # At points that what quarantines a run does not pass.
         self.poison = self.random.choice([0, 3, 8])
+        self.poisoned = self.random.choice(["decided", "archived", "archived"])
+        if self.random.random() < 0.5:
+            self.ambush = self.random.choice(AFTER_QUARANTINE)
         raise Strange
 
     def _crash(self, actor: Actor, point: str) -> None:
@@ -309,10 +314,18 @@ class World:
             self.clock(),
             self,
             accept_loss=self.accept_loss,
+            signs_as=self._signature(),
         )
         self.actors.append(actor)
         self.run(actor)
         return actor
+
+    def _signature(self) -> str:
+        """A daemon whose writer met an error tries again under the same name."""
+        last = self.actors[-1] if self.actors else None
+        if last is None or not isinstance(last.error, Retry) or self.random.random() < 0.3:
+            return ""
+        return last.signs_as
 
     def run(self, actor: Actor) -> None:
         """Let a writer go on, and see to what became of it."""
