@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from threading import Barrier, Thread
 from typing import Any
 
@@ -31,6 +33,7 @@ from tests.producers.reading import PARTITIONS
 from tests.producers.stating import overwrite, refused, say, state, state_at, told
 from tests.producers.test_lifecycle import run_script
 from tests.producers.writing import await_applied, writing
+from tests.support.proxy import proxy
 from tests.support.servers import RealServer
 from tests.support.wait import poll
 from writer.store.reader import StateReader
@@ -243,6 +246,46 @@ def test_threads_that_share_a_run_lose_nothing(
     assert state(reader, "r", producer.wait_applied(last).revision) in [
         state_at(100 * n + step % 7, at=step) for n in range(4) for step in range(30)
     ]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_whatever_two_producers_say_at_once_over_a_bad_link_is_there_once(
+    seed: int, redis_server: RealServer, reader: StateReader, heard: list[Receipt]
+) -> None:
+    wanted: Counter[int] = Counter()
+    said: list[tuple[Producer, Sent]] = []
+
+    def talk(producer: Producer, number: int) -> None:
+        run, chance = producer.run("r"), Random(10 * seed + number)
+        for step in range(30):
+            n = 10 * number + step % 5
+            wanted[n] += 1
+            said.append((producer, say(run, n, at=[number, step])))
+            match chance.randrange(12):
+                case 0:
+                    run.send("run.snapshot", {"state": state_at(3, at=number)})
+                case 1:
+                    run.snapshot(state_at(1), expected_revision=9_999)
+                case 2:
+                    between.eat_replies(1)
+                case 3 | 4:
+                    producer.flush()
+
+    with (
+        proxy(redis_server.folder) as between,
+        Producer(between.url, partitions=PARTITIONS, on_rejected=heard.append) as one,
+        Producer(redis_server.url, partitions=PARTITIONS, on_rejected=heard.append) as two,
+    ):
+        one.create_run("w", run_id="r", state=state_at(0), confirm=True)
+        threads = [Thread(target=talk, args=(p, n)) for n, p in enumerate((one, one, two))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for producer, sent in said:
+            assert producer.wait_applied(sent, 30).outcome == "applied"
+        assert Counter(told(reader)) == wanted
+        assert {receipt.reason for receipt in heard} <= {"revision_conflict"}
 
 
 def test_the_async_face_says_again_what_was_refused(
