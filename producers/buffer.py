@@ -86,10 +86,8 @@ class Buffer:
         *,
         wait: bool = True,
     ) -> Sent:
-        """Number a command and let it wait. A refused one uses up no sequence, a dropped one does.
-
-        Without `wait` there must be room at once. Raises BufferFull, ProducerClosed or
-        MetaMismatch.
+        """Number a command and let it wait: at once without `wait`. One that is refused uses up no
+        sequence, a dropped one does. Raises BufferFull, ProducerClosed or MetaMismatch.
         """
         size_bytes = COMMAND_OVERHEAD_BYTES + sum(map(len, fields.values()))
         with self._lock:
