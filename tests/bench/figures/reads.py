@@ -35,7 +35,7 @@ LONG = True
 RUNS, EVENTS = 100_000, 50
 RATE = 2_000
 READING_S = 30
-DRAINED = 20_000
+DRAINED = 40_000
 EVERY_S = 0.1
 PAGE = 50
 CHANGES = 1_000
@@ -181,19 +181,21 @@ def lost(room: Room, server: RealServer, crowd: Crowd) -> Figure:
 
 @contextmanager
 def dashboards(crowd: Crowd) -> Iterator[None]:
-    """Reads at their pace from a process of their own."""
-    ended = CONTEXT.Event()
-    process = CONTEXT.Process(target=_read_until, args=(crowd, ended))
+    """Reads at their pace from a process of their own, which has begun."""
+    begun, ended = CONTEXT.Event(), CONTEXT.Event()
+    process = CONTEXT.Process(target=_read_until, args=(crowd, begun, ended))
     process.start()
     try:
+        assert begun.wait(60), "the reading process did not begin"
         yield
     finally:
         ended.set()
         process.join()
 
 
-def _read_until(crowd: Crowd, ended: Any) -> None:
+def _read_until(crowd: Crowd, begun: Any, ended: Any) -> None:
     with StateReader(crowd.data) as reader:
         asked = reads(reader, crowd)
+        begun.set()
         while not ended.is_set():
             read_for(asked, EVERY_S)
