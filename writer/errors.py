@@ -10,6 +10,7 @@
     │   ├── FileCorrupt        the file is damaged, or is no file of ours
     │   ├── FileTooNew         the file was written by a newer statewriter
     │   ├── FileBehind         the file is an older copy than Redis has seen settled
+    │   ├── FileMoved          the file was moved, deleted or replaced while it was written
     │   ├── Misconfigured      settings and data contradict each other
     │   └── Defect             an error of our own
     └── Usage           what was asked for can not be done
@@ -90,6 +91,12 @@ class Misconfigured(Stop):
     """Settings and data contradict each other."""
 
     exit_code = 26
+
+
+class FileMoved(Stop):
+    """The file was moved, deleted or replaced while it was written."""
+
+    exit_code = 28
 
 
 class Defect(Stop):

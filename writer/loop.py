@@ -98,6 +98,7 @@ class PartitionLoop:
         Raises Retry and Stop errors: nothing is lost, and the next round begins where this one did.
         """
         self.ownership.keep()
+        self.file.check_place()
         asked = self.control.read()
         if asked:
             self._act([Request(*each) for each in asked], self.control.cursor)
@@ -349,6 +350,8 @@ class PartitionLoop:
         return self.file.sync()
 
     def _trim(self, trims: Sequence[Trim]) -> list[str]:
+        # What is committed where nobody finds it must stay in Redis.
+        self.file.check_place()
         trims = [trim._replace(trimmed=self._trimmed.get(trim.run, "")) for trim in trims]
         archive = self.applier.archive
         archived = archive.position.text() if archive is not None else ""

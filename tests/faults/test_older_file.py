@@ -19,7 +19,7 @@ from tests.support.processes import Process
 from tests.support.scene import Scene, lost_of, scene
 
 CORRUPT, TOO_NEW, BEHIND, MISCONFIGURED = 23, 24, 25, 26
-NO_DAEMON = 30
+MOVED, NO_DAEMON = 28, 30
 
 
 @pytest.fixture
@@ -146,6 +146,49 @@ def test_a_new_folder_on_a_redis_that_was_settled_for_another(on: Scene) -> None
 
 def test_a_second_partition_count_is_refused(on: Scene) -> None:
     assert started(on, partitions=3).wait() == MISCONFIGURED
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_file_that_is_moved_while_it_is_written(on: Scene, replaced: bool, idle: bool) -> None:
+    """What is committed where nobody finds it is not trimmed; put back, it goes on."""
+    path, moved = on.data / "p00.sqlite", on.folder / "moved"
+    on.start()
+    on.send(100)
+    on.drained()
+    if replaced:
+        shutil.copyfile(path, on.folder / "other")
+        path.rename(moved)
+        (on.folder / "other").rename(path)
+    else:
+        path.rename(moved)
+    if not idle:
+        on.send(100)
+    assert on.running.wait() == MOVED, on.running.tail()
+    (ended,) = on.running.said("ended")
+    assert "p00.sqlite was moved" in ended["cause"]
+    assert checks.waiting(on.client) == (0 if idle else 100)
+    assert path.exists() == replaced
+    moved.rename(path)
+    on.start()
+    on.send(100)
+    on.all_is_well()
+
+
+def test_a_file_that_is_deleted_while_it_is_written(on: Scene) -> None:
+    on.start()
+    on.send(100)
+    on.drained()
+    digests = checks.digests_of(on.data / "p00.sqlite")
+    (on.data / "p00.sqlite").unlink()
+    assert on.running.wait() == MOVED, on.running.tail()
+    for path in on.data.glob("p00.sqlite-*"):
+        path.unlink()
+    on.start()
+    on.drained()
+    assert checks.digests_of(on.data / "p00.sqlite") == digests
+    on.send(100)
+    on.all_is_well()
 
 
 def _garbage(path: Path) -> None:

@@ -84,6 +84,8 @@ MEANINGS: dict[int, str] = {
     errors.FileBehind.exit_code: "a partition file is an older copy than Redis has seen settled",
     errors.Misconfigured.exit_code: "settings and data contradict each other",
     errors.Defect.exit_code: "the daemon met a defect of its own: nothing is lost, report it",
+    errors.FileMoved.exit_code: "a partition file was moved, deleted or replaced while a daemon "
+    "wrote it",
     CHECK_NO_DAEMON: "`status --check`: no daemon runs",
     CHECK_PARTITION_WAITS: "`status --check`: a partition is not being written",
     CHECK_QUARANTINE: "`status --check`: a run is quarantined",

@@ -52,7 +52,8 @@ class Checkpointer(Thread):
     def _checkpoint(self, connections: dict[Path, apsw.Connection], path: Path) -> None:
         try:
             if path not in connections:
-                connections[path] = apsw.Connection(str(path))
+                # It must never make the file: an empty one ends the WAL that lies beside it.
+                connections[path] = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
                 # A connection that has read nothing does not know of the WAL, and moves nothing.
                 connections[path].pragma("schema_version")
             connections[path].wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)

@@ -9,7 +9,7 @@ import apsw
 
 from writer.core.facts import Facts, Wanted
 from writer.core.run import Run
-from writer.errors import Misconfigured
+from writer.errors import FileMoved, Misconfigured
 from writer.store import commit as commits
 from writer.store.database import (
     BUSY_MS,
@@ -67,6 +67,7 @@ class PartitionFile:
         self.commit_seq = 0
         self._connection = connection
         self._next_key = 0
+        self._place = _place(path)
 
     @classmethod
     def open(
@@ -100,6 +101,22 @@ class PartitionFile:
                 hint="the number of partitions is fixed when a data folder is made: keep it",
             )
         return file
+
+    def check_place(self) -> None:
+        """Raise FileMoved if what is at the path is not what was opened: nobody would find what is
+        committed there.
+        """
+        try:
+            moved = _place(self.path) != self._place
+        except OSError:
+            # Whoever can not look meets the fault itself at its next commit.
+            moved = False
+        if moved:
+            raise FileMoved(
+                f"{self.path.name} was moved, deleted or replaced while it was being written",
+                hint="put it back beside its -wal, which still belongs to it, and start again; to "
+                "go on with another file or none, move the -wal away first",
+            )
 
     def identity(self) -> Identity:
         """The file's own row."""
@@ -222,6 +239,15 @@ class PartitionFile:
     def close(self) -> None:
         """Close the file; what was not committed is gone."""
         self._connection.close()
+
+
+def _place(path: Path) -> tuple[int, int] | None:
+    """Which file is at a path, whatever it is called; None if there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _only(connection: apsw.Connection, query: str, *bindings: Any) -> tuple[Any, ...]:
