@@ -63,7 +63,7 @@ def test_after_a_kill_the_next_one_starts_without_a_cleanup(tmp_path: Path) -> N
             began = time.monotonic()
             on.writer = on.started.python("tests.support.daemon_main", json.dumps(settings))
             wait_taken(on.running)
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 10
             on.send(100)
             on.running.kill()
         on.start()
