@@ -58,7 +58,6 @@ def catch_up(
     *,
     now: int,
     until: Until = None,
-    claim: Callable[[Position], None] = lambda _: None,
     beat: Callable[[], None] = lambda: None,
     hook: Hook = no_hook,
 ) -> int:
@@ -66,23 +65,16 @@ def catch_up(
     was.
 
     Operator acts first: those that messages are decided by. Messages that are settled already, or
-    stand in the archive twice, are passed over. Dying in between only repeats it. If there is
-    anything, `claim` is told first up to where the archive is read. `beat` is called before each
-    batch, to keep a lease alive. Raises FileTooNew for a message that a newer
+    stand in the archive twice, are passed over. Dying in between only repeats it. `beat` is called
+    before each batch, to keep a lease alive. Raises FileTooNew for a message that a newer
     statewriter settled, ArchiveDamaged.
     """
     since = Position.parse(applier.file.identity().archived)
-    acts: list[Act] = []
-    end = since
-    for _, found, position in read_archive(folder, since):
-        acts += found
-        end = position
-    if end != since:
-        claim(end)
+    acts = [act for _, found, _ in read_archive(folder, since) for act in found]
     if acts:
         applier.restore_acts(acts, now=now, hook=hook)
     applied = 0
-    for messages, position in _batches(folder, since, Bounds(until, end)):
+    for messages, position in _batches(folder, since, Bounds(until)):
         beat()
         settled, _ = applier.apply(
             messages,

@@ -130,9 +130,9 @@ class Tenure:
         self._take_file(settler, applier, ownership, folder)
         identity = self.file.identity()
         if settings.archive:
-            if self.archive is None:
-                self.archive = self._archive(folder, Position.parse(identity.archived))
-            applier.archive = self.archive
+            about = {"partition": partition, "partitions": self._partitions, "rules": RULES_VERSION}
+            after = Position.parse(identity.archived)
+            self.archive = applier.archive = Archive(folder, self.file.epoch, about, after=after)
             if identity.commit_seq and not segments(folder):
                 interrupt(folder, self.file.epoch - 1)
         elif segments(folder):
@@ -187,7 +187,6 @@ class Tenure:
             applier,
             folder,
             now=clock.now_ms(),
-            claim=partial(self._claim_archive, folder),
             beat=ownership.keep,
             hook=self._outside.hook,
         )
@@ -215,20 +214,6 @@ class Tenure:
                 redis_commit=mark.commit_seq,
                 loss_accepted=not complete,
             )
-
-    def _archive(self, folder: Path, after: Position) -> Archive:
-        assert self.file is not None
-        about = {
-            "partition": self._partition,
-            "partitions": self._partitions,
-            "rules": RULES_VERSION,
-        }
-        return Archive(folder, self.file.epoch, about, after=after)
-
-    def _claim_archive(self, folder: Path, end: Position) -> None:
-        if self._settings.archive:
-            self.archive = self._archive(folder, end)
-            self.archive.begin()
 
     def _compare(self, settler: Settler, folder: Path) -> tuple[Mark, Identity, bool]:
         """What Redis and the file say of themselves, and whether the archive holds all between."""

@@ -35,14 +35,3 @@ def test_what_is_behind_the_place_up_to_which_it_was_read_does_not_count(tmp_pat
     older.append([record("lost its partition")])
     assert runs(tmp_path) == ["read", "new"]
     assert runs(tmp_path, end) == ["new"]
-
-
-def test_nor_what_comes_after_the_next_writer_said_so(tmp_path: Path) -> None:
-    """It has something to catch up with, and dies before it writes anything of its own."""
-    first = Archive(tmp_path, 1, {})
-    second = Archive(tmp_path, 2, {})
-    end = first.append([record("to catch up with")])
-    Archive(tmp_path, 3, {}, after=end).begin()
-    second.append([record("lost its partition")])
-    assert runs(tmp_path) == ["to catch up with"]
-    assert runs(tmp_path, end) == []

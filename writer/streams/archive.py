@@ -8,9 +8,8 @@ whose commit failed stands here too, and again when it was applied after all. Re
 (run, incarnation, id) once.
 
 Each epoch writes segments of its own, so a writer that lost its partition can not spoil its
-successor's. A segment's first frame says up to where its epoch reads the earlier ones: what stands
-there behind that was never committed, and is not read. So a writer that finds something to catch up
-with says so first: what another one writes meanwhile that has lost the partition must not count.
+successor's. A segment's first frame says up to where its epoch has read the earlier ones: what
+stands there behind that was never committed, and is not read.
 """
 
 from __future__ import annotations
@@ -128,14 +127,6 @@ class Archive:
         self.position = after
         """Where the last batch ends, of this epoch or before it."""
         self._before = (after, 0)
-
-    def begin(self) -> None:
-        """Open the first segment, and so say up to where the earlier ones are read.
-
-        Raises StoreUnavailable.
-        """
-        with self._guarded():
-            self._open()
 
     def append(self, records: Iterable[Record], acts: Iterable[Act] = ()) -> Position:
         """Write a batch and sync it; returns where it ends. Raises StoreUnavailable, and then
