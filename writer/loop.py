@@ -197,23 +197,26 @@ class PartitionLoop:
         """Runs whose stream was replaced before we knew it: it holds messages up to the cursor that
         were never read, and that a read from the cursor never would.
 
-        Either the cursor's own is not among them, or one is of an unknown sequence. Asked once for
-        each stream: from then on its last trim point tells.
+        Either the cursor's own is not among them, or one is of an unknown sequence, which is asked
+        once for each stream. From its first trim on its last trim point tells.
         """
         replaced = []
         asked = [
-            (run, cursor) for run, cursor in cursors if run not in self._trimmed and cursor != "0-0"
+            (run, cursor)
+            for run, cursor in cursors
+            if not self._trimmed.get(run) and cursor != "0-0"
         ]
         found = self.reader.newest(asked)
         for run, cursor in asked:
-            newest = found.get(run)
+            trimmed, newest = self._trimmed.get(run), found.get(run)
             if newest is None:
                 self._trimmed[run] = cursor
-            elif newest == cursor and not self.reader.holds_new(
-                run, cursor, partial(self._knows, run)
+            elif newest == cursor and (
+                trimmed == "" or not self.reader.holds_new(run, cursor, partial(self._knows, run))
             ):
                 self._trimmed[run] = ""
             else:
+                self._trimmed.pop(run, None)
                 replaced.append(run)
                 self._note("stream_replaced", run)
         return replaced

@@ -132,8 +132,11 @@ class Tenure:
         if settings.archive:
             about = {"partition": partition, "partitions": self._partitions, "rules": RULES_VERSION}
             after = Position.parse(identity.archived)
-            self.archive = applier.archive = Archive(folder, self.file.epoch, about, after=after)
-            if identity.commit_seq and not segments(folder):
+            fence = self.file.while_owner
+            self.archive = applier.archive = Archive(
+                folder, self.file.epoch, about, after=after, fence=fence
+            )
+            if self.file.has_settled() and not segments(folder):
                 interrupt(folder, self.file.epoch - 1)
         elif segments(folder):
             interrupt(folder, self.file.epoch)

@@ -13,7 +13,7 @@ from tests.simulation.oracle import Account, Acted, Settled
 from tests.simulation.story import Story, text
 from tests.simulation.world import World
 from tests.support.invariants import broken_in
-from tests.support.rebuilds import digests_of, rebuild, replay
+from tests.support.rebuilds import archived_in, digests_of, rebuild, replay
 from writer.apply import Aggregates, Applier, Message
 from writer.core.decide import RULES_VERSION
 from writer.store.partition import PartitionFile, partition_path
@@ -191,7 +191,8 @@ def check_rebuilds(world: World) -> None:
     into = world.new_folder()
     begin_file(into)
     if world.archive_whole:
-        rebuilt = rebuild(world.archive_folder, into, batch, (0, 2))
+        upto = archived_in(world.data / FILE)
+        rebuilt = rebuild(world.archive_folder, into, batch, (0, 2), upto)
     else:
         rebuilt = _from_log(world, into, batch)
     again = digests_of(rebuilt)

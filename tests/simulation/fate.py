@@ -47,6 +47,7 @@ class Fate:
     unexpected: float
     pause: float
     leave: float
+    usurp: float
     ambush: float
     # what happens around it
     streams: float
@@ -94,6 +95,7 @@ def draw(random: Random) -> Fate:
         unexpected=some(0.02, 0.05, odds=0.4),
         pause=some(0.02, 0.05, 0.1),
         leave=0.15 if unarchived else random.choice([0.04, 0.04, 0.15]),
+        usurp=some(0.3, 0.6),
         ambush=some(0.3, 0.7, odds=0.6),
         streams=some(0.05, 0.15, 0.25, odds=0.6),
         redis=some(0.03, 0.08, odds=0.4),

@@ -212,6 +212,24 @@ MUTANTS = {
             "                pass\n",
         ),
         _mutant(
+            "a fenced writer takes back what its successor applied",
+            "writer.streams.archive",
+            "        self._fence(self._take_back)\n",
+            "        self._take_back()\n",
+        ),
+        _mutant(
+            "a fenced writer begins a segment",
+            "writer.streams.archive",
+            "            self._fence(self._begin)\n",
+            "            self._begin()\n",
+        ),
+        _mutant(
+            "an older file's commits are counted again",
+            "writer.store.partition",
+            "        (self.commit_seq,) = raised\n",
+            '        self._connection.execute("UPDATE file SET commit_seq = ?", (commit_seq,))\n',
+        ),
+        _mutant(
             "a fenced writer's batches count",
             "writer.streams.archive",
             "if last is not None and (*segment[:2], end) > last:",

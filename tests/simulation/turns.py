@@ -98,6 +98,19 @@ def move(world: World) -> None:
     if actor.paused_at and random.random() < world.fate.streams * 3:
         break_stream(world)
         send(world)
+    if actor.paused_at and random.random() < world.fate.usurp:
+        usurp(world)
+
+
+def usurp(world: World) -> None:
+    """Another writer takes over from one that stands still past its lease, and gets some way."""
+    world.note("usurp")
+    world.now += TTL_MS + 1
+    usurper = world.start()
+    for _ in range(world.random.randint(1, 3)):
+        if not usurper.over and not usurper.paused_at:
+            send(world)
+            world.run(usurper)
 
 
 def look_around(world: World) -> None:
@@ -146,7 +159,9 @@ def put_twin(world: World, key: str) -> None:
     """Another stream in the place of one, in which the id that was settled last stands again."""
     account = world.oracle.account(key.removeprefix(world.keys.run_prefix(0)))
     ms, n = place_of(account.cursor)
-    if not ms or world.fate.window_ms or any(actor.paused_at for actor in world.living()):
+    living = world.living()
+    trims_late = any(actor.loop is not None and not actor.loop.durable for actor in living)
+    if not ms or world.fate.window_ms or trims_late or any(actor.paused_at for actor in living):
         # Between reading and trimming, or within a replay window, nobody can tell them apart.
         return
     world.server.delete(key)

@@ -12,7 +12,7 @@ from writer.apply import Aggregates, Applier, Message
 from writer.core.decide import RULES_VERSION
 from writer.store.digest import digests
 from writer.store.partition import PartitionFile, partition_path
-from writer.streams.archive import Act, archive_folder, read_archive
+from writer.streams.archive import Act, Position, archive_folder, read_archive
 
 
 def digests_of(path: Path) -> dict[str, bytes]:
@@ -25,7 +25,8 @@ def digests_differ(data: Path, into: Path, batch: int | None, partitions: int) -
     """I10: runs that a replay of the archive, in batches of a size (None: one), makes otherwise."""
     broken = []
     for partition, path in files(data):
-        rebuilt = rebuild(archive_folder(data, partition), into, batch, (partition, partitions))
+        folder = archive_folder(data, partition)
+        rebuilt = rebuild(folder, into, batch, (partition, partitions), archived_in(path))
         live, again = digests_of(path), digests_of(rebuilt)
         broken += [
             f"{path.name} run {run}: in batches of {batch or 'all'} it becomes something else"
@@ -35,8 +36,18 @@ def digests_differ(data: Path, into: Path, batch: int | None, partitions: int) -
     return broken
 
 
-def rebuild(folder: Path, into: Path, batch: int | None, place: tuple[int, int]) -> Path:
-    """A partition's file made of its archive alone."""
+def archived_in(path: Path) -> Position:
+    """Where what a file holds ends in its archive. What a writer that lost its partition wrote
+    behind that, no file may ever have.
+    """
+    with closing(reading(path)) as file:
+        return Position.parse(rows(file, "SELECT archived FROM file")[0][0])
+
+
+def rebuild(
+    folder: Path, into: Path, batch: int | None, place: tuple[int, int], upto: Position
+) -> Path:
+    """A partition's file made of its archive alone, up to a position."""
     path = partition_path(into, place[0])
     file = PartitionFile.open(
         path, partition=place[0], partitions=place[1], lineage="rebuilt", now=0, synchronous="OFF"
@@ -44,7 +55,7 @@ def rebuild(folder: Path, into: Path, batch: int | None, place: tuple[int, int])
     try:
         file.take("rebuild", rules_version=RULES_VERSION, now=0)
         applier = Applier(file, *place, Aggregates(file))
-        frames = list(read_archive(folder))
+        frames = [frame for frame in read_archive(folder) if frame[2] <= upto]
         messages = [
             Message(record.run, record.id, record.fields, record.incarnation)
             for records, _, _ in frames

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -137,18 +138,25 @@ class PartitionFile:
         self.commit_seq = self.identity().commit_seq
         return self.epoch
 
+    def has_settled(self) -> bool:
+        """Whether anything was done in it that an archive holds, not only a quarantine recorded."""
+        with translated(self.path):
+            return bool(_only(self._connection, commits.QUERIES["settled_messages"])[0])
+
     def replace_lineage(
         self, lineage: str, commit_seq: int, loss: commits.ActRow | None = None
     ) -> None:
         """Take a new identity: readers' tokens start over, and Redis' mark is met again.
 
+        `commit_seq` is the least that it goes on with; it never falls.
+
         `loss` is the record of what was given up for it, if anything was.
         """
         with translated(self.path), transaction(self._connection):
-            self._connection.execute(commits.QUERIES["set_lineage"], (lineage, commit_seq))
+            raised = _only(self._connection, commits.QUERIES["set_lineage"], lineage, commit_seq)
             if loss is not None:
                 self._connection.execute(commits.QUERIES["insert_act"], loss)
-        self.commit_seq = commit_seq
+        (self.commit_seq,) = raised
 
     def load(self, run_id: str) -> Run:
         """A run's aggregate; a new one if nothing of its stream was ever settled."""
@@ -203,6 +211,15 @@ class PartitionFile:
         with translated(self.path):
             self.commit_seq = commits.commit(self._connection, batch, self.epoch, hook)
         return self.commit_seq
+
+    def while_owner(self, act: Callable[[], None]) -> None:
+        """Do something that no later writer of the file may ever have done to it.
+
+        Until it is done, none can take the file. Raises Fenced if one has, StoreUnavailable.
+        """
+        with translated(self.path), transaction(self._connection):
+            commits.check_epoch(self._connection, self.epoch)
+            act()
 
     def original(self, run_id: str, producer: str, seq: int) -> dict[str, str | int]:
         """What a sequence came to when it was settled first; empty where no row tells."""

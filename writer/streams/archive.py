@@ -9,7 +9,8 @@ whose commit failed stands here too, and again when it was applied after all. Re
 
 Each epoch writes segments of its own, so a writer that lost its partition can not spoil its
 successor's. A segment's first frame says up to where its epoch has read the earlier ones: what
-stands there behind that was never committed, and is not read.
+stands there behind that was never committed, and is not read. For that to hold for whoever reads
+later, an epoch begins its first segment, and takes back what failed, only while it has the file.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,6 +105,10 @@ def segments(folder: Path) -> list[Segment]:
     return sorted(found)
 
 
+Fence = Callable[[Callable[[], None]], None]
+"""Does something that no later epoch may have read past. Raises Fenced if there is one."""
+
+
 class Archive:
     """The writing end of one partition's archive, for one epoch."""
 
@@ -114,11 +119,13 @@ class Archive:
         about: Mapping[str, Any],
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
         after: Position = START,
+        fence: Fence = lambda act: act(),
     ) -> None:
         self._folder = folder
         self._epoch = epoch
         self._about = orjson.dumps({**about, "epoch": epoch, "after": after.text()})
         self._bytes_max = segment_bytes_max
+        self._fence = fence
         self._compress = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress
         self._number = 0
         self._handle: int | None = None
@@ -129,12 +136,14 @@ class Archive:
         self._before = (after, 0)
 
     def append(self, records: Iterable[Record], acts: Iterable[Act] = ()) -> Position:
-        """Write a batch and sync it; returns where it ends. Raises StoreUnavailable, and then
-        nothing of it will be read.
+        """Write a batch and sync it; returns where it ends. Raises StoreUnavailable or Fenced, and
+        then nothing of it will be read.
         """
         lines = [orjson.dumps({"act": act._asdict()}) for act in acts]
         for record in records:
             lines += (orjson.dumps(_head(record)), b"".join(record.fields.values()))
+        if self._number == 0:
+            self._fence(self._begin)
         with self._guarded():
             if self._handle is not None and self._size >= self._bytes_max:
                 self._seal()
@@ -148,8 +157,11 @@ class Archive:
     def take_back(self) -> None:
         """Forget the last batch: it could not be committed, and will not be as it stands here.
 
-        Raises StoreUnavailable.
+        Raises StoreUnavailable; Fenced if a later epoch may have applied it from here.
         """
+        self._fence(self._take_back)
+
+    def _take_back(self) -> None:
         assert self._handle is not None
         position, size = self._before
         with self._guarded():
@@ -163,6 +175,10 @@ class Archive:
         if self._handle is not None:
             with suppress(StoreUnavailable), self._guarded():
                 self._seal()
+
+    def _begin(self) -> None:
+        with self._guarded():
+            self._open()
 
     def _open(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)

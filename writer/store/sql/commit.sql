@@ -203,7 +203,10 @@ UPDATE file SET epoch = max(epoch, ?) + 1 RETURNING epoch
 INSERT INTO commits (epoch, writer, rules_version, taken_at) VALUES (?, ?, ?, ?)
 
 -- :name set_lineage
-UPDATE file SET lineage = ?, commit_seq = ?
+UPDATE file SET lineage = ?, commit_seq = max(commit_seq + 1, ?) RETURNING commit_seq
+
+-- :name settled_messages
+SELECT coalesce(sum(messages), 0) + (SELECT count(*) FROM acts WHERE outcome = 'done') FROM commits
 
 -- :name free_pages
 PRAGMA freelist_count
