@@ -67,6 +67,7 @@ class PartitionLoop:
     taken: OrderedDict[str, None] = field(default_factory=OrderedDict)
     quarantined: set[str] = field(default_factory=set)
     _trimmed: OrderedDict[str, str] = field(default_factory=OrderedDict)
+    _first: dict[str, str] = field(default_factory=dict)
     _unsynced: dict[str, Trim] = field(default_factory=dict)
     _sync_at: float = 0.0
     _refused: Counter[str] = field(default_factory=Counter)
@@ -113,6 +114,7 @@ class PartitionLoop:
         cursors = [(run, self._place(run).message_id) for run in runs]
         per_run = max(self.reader.batch_messages_max // len(runs), 16)
         reading = self.reader.read(cursors, per_run)
+        self._note_first(cursors, reading)
         replaced = self._look_below(cursors)
         reading = reading.without(replaced)
         restarts, trims = self._look_at_empty(reading.empty)
@@ -220,6 +222,13 @@ class PartitionLoop:
                 replaced.append(run)
                 self._note("stream_replaced", run)
         return replaced
+
+    def _note_first(self, cursors: Sequence[tuple[str, str]], reading: Reading) -> None:
+        """Where a stream begins that is read from its start: what lies lower later is not of it."""
+        unread = {run for run, cursor in cursors if cursor == "0-0"}
+        for item in reversed(reading.items):
+            if item.run in unread:
+                self._first[item.run] = item.id
 
     def _knows(self, run: str, producer: str, seq: int) -> bool:
         sequences = self.applier.aggregates.get(run).producers.get(producer)
@@ -355,7 +364,10 @@ class PartitionLoop:
     def _trim(self, trims: Sequence[Trim]) -> list[str]:
         # What is committed where nobody finds it must stay in Redis.
         self.file.check_place()
-        trims = [trim._replace(trimmed=self._trimmed.get(trim.run, "")) for trim in trims]
+        begins = {trim.run: self._first.pop(trim.run, "") for trim in trims}
+        trims = [
+            trim._replace(trimmed=self._trimmed.get(trim.run) or begins[trim.run]) for trim in trims
+        ]
         archive = self.applier.archive
         archived = archive.position.text() if archive is not None else ""
         words = self.settler.settle(

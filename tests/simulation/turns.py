@@ -128,6 +128,8 @@ def break_stream(world: World) -> None:
     if held and random.random() < 0.6:
         # Between reading a stream and settling it is where most goes wrong.
         key = world.keys.run(0, random.choice(held))
+    if is_amid(world):
+        world.replaced_amid.add(key.removeprefix(world.keys.run_prefix(0)))
     stream = world.server.keys.streams.get(key)
     happens = random.choice(
         ["delete", "trim", "restore", "restore", "lower", "lower", "unmark", "twin", "twin"]
@@ -155,14 +157,19 @@ def break_stream(world: World) -> None:
         world.deliver(run, world.hosts.message(run))
 
 
+def is_amid(world: World) -> bool:
+    """Whether a stream may be read and not trimmed: then nobody can tell its ids from a twin's."""
+    return bool(world.fate.window_ms) or any(
+        actor.paused_at or (actor.loop is not None and not actor.loop.durable)
+        for actor in world.living()
+    )
+
+
 def put_twin(world: World, key: str) -> None:
     """Another stream in the place of one, in which the id that was settled last stands again."""
     account = world.oracle.account(key.removeprefix(world.keys.run_prefix(0)))
     ms, n = place_of(account.cursor)
-    living = world.living()
-    trims_late = any(actor.loop is not None and not actor.loop.durable for actor in living)
-    if not ms or world.fate.window_ms or trims_late or any(actor.paused_at for actor in living):
-        # Between reading and trimming, or within a replay window, nobody can tell them apart.
+    if not ms or is_amid(world):
         return
     world.server.delete(key)
     for place in [(ms - 1, at) for at in range(world.random.randint(1, 3))] + [(ms, n)]:
@@ -173,6 +180,8 @@ def break_redis(world: World) -> None:
     """Redis loses everything, its owner key, or its newest part."""
     random, server = world.random, world.server
     happens = random.choice(["flush", "older", "older", "evict owner"])
+    if is_amid(world):
+        world.replaced_amid.update(world.runs)
     world.note(f"redis {happens}")
     if happens == "flush":
         server.keys = Keyspace()
