@@ -6,6 +6,9 @@ A failure names its seed: `python -m tests.simulation.run --seed N` replays it e
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -44,6 +47,29 @@ def test_schedules(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.soak
 def test_many_schedules(tmp_path: Path) -> None:
     assert long_run(range(SOAKED), 2, float("inf"), tmp_path / "progress") == 0
+
+
+@pytest.mark.slow
+def test_a_seed_is_one_schedule_whatever_the_hash_seed() -> None:
+    first, second = (trace_of(range(5), hash_seed) for hash_seed in ("1", "2"))
+    assert first == second
+    assert first.count("calm") == 5
+
+
+def trace_of(seeds: range, hash_seed: str) -> str:
+    """The traces of schedules in a process of their own."""
+    script = (
+        "from tests.simulation.schedule import run_schedule\n"
+        f"for seed in {seeds!r}: print(*run_schedule(seed).trace, sep='\\n')"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
 
 
 @pytest.mark.slow
