@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from producers.contract import limits
 from producers.contract.commands import MODELS, Auth
 from producers.contract.envelope import explain, over_limit
+from producers.contract.jsontext import compact
 from producers.contract.reasons import Reason
 from producers.errors import InvalidCommand
 
@@ -95,7 +96,7 @@ def encode_body(kind: str, body: Mapping[str, Any]) -> bytes:
             fault = (oversize, "") if oversize is not None else None
     if fault is not None:
         raise InvalidCommand(*fault)
-    return text
+    return compact(text)
 
 
 def is_exact(document: dict[str, Any] | list[Any], depth: int = 0) -> bool:

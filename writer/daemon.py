@@ -24,7 +24,8 @@ from writer.errors import (
     WriterError,
 )
 from writer.health import BEAT_S, Health
-from writer.loop import Log, place_of
+from writer.loop import place_of
+from writer.notes import Log
 from writer.settings import DEFAULT_PARTITIONS, WriterSettings
 from writer.store.checkpoint import Checkpointer
 from writer.store.partition import partition_path, stored_partitions

@@ -6,12 +6,12 @@ stored cursors with fresh aggregates and does the same work again.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from producers.contract import limits
 from writer.apply import Applier, Message, Request, Settled, order_of
@@ -19,6 +19,7 @@ from writer.clock import SYSTEM, Clock
 from writer.core.outcome import Held, Rejected
 from writer.core.sequence import Standing, standing
 from writer.errors import StoreUnavailable, WriterError
+from writer.notes import Log, Notes
 from writer.receipts import Receipt, receipts_of
 from writer.store.commit import FREES, Hook, no_hook
 from writer.store.partition import PartitionFile, Place
@@ -34,16 +35,6 @@ STREAMS_MAX = 500
 TRIM_POINTS_MAX = 65_536
 SYNC_EVERY_S = 1.0
 """Without a sync of every commit, Redis may forget only what a sync once a second has covered."""
-
-
-class Log(Protocol):
-    """What the loop says: one line an action."""
-
-    def info(self, event: str, **fields: Any) -> Any:
-        """A thing that happened."""
-
-    def warning(self, event: str, **fields: Any) -> Any:
-        """A thing that someone should know."""
 
 
 @dataclass(slots=True)
@@ -70,9 +61,10 @@ class PartitionLoop:
     _first: dict[str, str] = field(default_factory=dict)
     _unsynced: dict[str, Trim] = field(default_factory=dict)
     _sync_at: float = 0.0
-    _refused: Counter[str] = field(default_factory=Counter)
-    _noted: dict[str, dict[str, Any]] = field(default_factory=dict)
-    _reported_at: float = 0.0
+    notes: Notes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.notes = Notes(self.log, self.clock)
 
     def begin(self) -> None:
         """Let go on what this version understands and an older one did not; mark it as ready."""
@@ -105,7 +97,7 @@ class PartitionLoop:
             self._act([Request(*each) for each in asked], self.control.cursor)
         self._take()
         if not self.taken:
-            self._report()
+            self.notes.report()
             # Nobody waits for it, and whoever can not write meets the same fault at its commit.
             with suppress(StoreUnavailable):
                 self.file.give_back()
@@ -130,7 +122,7 @@ class PartitionLoop:
         for run in (*reading.more, *restarts):
             if run not in self.quarantined:
                 self.taken[run] = None
-        self._report()
+        self.notes.report()
         return len(settled)
 
     def step_down(self) -> None:
@@ -192,7 +184,7 @@ class PartitionLoop:
         if restarts:
             self.applier.apply((), now=self.clock.now_ms(), restarts=restarts, hook=self.hook)
             for run in restarts:
-                self._note("missing_found", run)
+                self.notes.note("missing_found", run)
         return restarts
 
     def _look_below(self, cursors: Sequence[tuple[str, str]]) -> list[str]:
@@ -220,7 +212,7 @@ class PartitionLoop:
             else:
                 self._trimmed.pop(run, None)
                 replaced.append(run)
-                self._note("stream_replaced", run)
+                self.notes.note("stream_replaced", run)
         return replaced
 
     def _note_first(self, cursors: Sequence[tuple[str, str]], reading: Reading) -> None:
@@ -245,7 +237,7 @@ class PartitionLoop:
         for run, stream in self.reader.inspect(runs).items():
             cursor, has_ended = self._place(run)
             if order_of(stream.last_id) < order_of(cursor):
-                self._note("stream_restarted", run)
+                self.notes.note("stream_restarted", run)
                 self._trimmed.pop(run, None)
                 restarts.append(run)
             elif stream.length:
@@ -270,7 +262,7 @@ class PartitionLoop:
             settled += self._apply_halved(portion, again)
         for each in settled:
             if isinstance(each.outcome, Rejected):
-                self._refused[each.outcome.reason.value] += 1
+                self.notes.refused[each.outcome.reason.value] += 1
         return settled
 
     def _portions(
@@ -328,7 +320,7 @@ class PartitionLoop:
     def _hold(self, message: Message, cause: str) -> None:
         self.quarantined.add(message.run)
         hint = "other runs go on; see `statewriter status`"
-        self._note("quarantined", message.run, message_id=message.id, cause=cause, hint=hint)
+        self.notes.note("quarantined", message.run, message_id=message.id, cause=cause, hint=hint)
 
     def _settle(
         self, settled: Sequence[Settled], restarts: Sequence[str], tidy: Sequence[Trim]
@@ -376,7 +368,7 @@ class PartitionLoop:
         points = {trim.run: trim.cursor for trim in trims}
         regressed = [run for run, word in words.items() if word == "regressed"]
         for run in regressed:
-            self._note("stream_regressed", run)
+            self.notes.note("stream_regressed", run)
         if regressed:
             self.applier.apply((), now=self.clock.now_ms(), restarts=regressed, hook=self.hook)
         for run, word in words.items():
@@ -396,23 +388,6 @@ class PartitionLoop:
             begin = f"{max(self.clock.now_ms() - self.replay_window_ms, 0)}-0"
             upto = min(last, begin, key=order_of)
         return Trim(run, upto, last=last)
-
-    def _note(self, event: str, run: str, **fields: Any) -> None:
-        """Say soon what happened to a run; of many runs the first is named."""
-        noted = self._noted.setdefault(event, {"runs": 0, "run": run, **fields})
-        noted["runs"] += 1
-
-    def _report(self) -> None:
-        """At most a line a second of each event, whatever is sent."""
-        if not (self._refused or self._noted) or self.clock.monotonic() - self._reported_at < 1:
-            return
-        if self._refused:
-            self.log.info("refused", **self._refused)
-        for event, fields in self._noted.items():
-            self.log.warning(event, **fields)
-        self._refused.clear()
-        self._noted.clear()
-        self._reported_at = self.clock.monotonic()
 
 
 def _ended(run: Any) -> bool:

@@ -9,7 +9,7 @@ from threading import Event
 from producers.contract.keys import Keys
 from writer.clock import monotonic, now_ms, processor_s
 from writer.errors import Retry
-from writer.loop import Log
+from writer.notes import Log
 from writer.settings import WriterSettings
 from writer.store.cursors import CursorReader
 from writer.store.partition import partition_path

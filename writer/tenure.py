@@ -15,7 +15,8 @@ from writer.apply import Aggregates, Applier
 from writer.clock import SYSTEM, Clock
 from writer.core.decide import RULES_VERSION
 from writer.errors import FileBehind, WriterError
-from writer.loop import Log, PartitionLoop
+from writer.loop import PartitionLoop
+from writer.notes import Log
 from writer.replay import catch_up
 from writer.settings import WriterSettings
 from writer.store.commit import ActRow, Hook, no_hook

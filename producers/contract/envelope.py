@@ -25,7 +25,7 @@ from producers.contract.commands import (
     SealedAuth,
     Update,
 )
-from producers.contract.jsontext import JsonRefused, parse_json, sorted_json
+from producers.contract.jsontext import JsonRefused, compact, parse_json, sorted_json
 from producers.contract.reasons import Reason
 
 Fields = Mapping[bytes, bytes]
@@ -96,7 +96,7 @@ def encode(
         b"kind": kind.encode(),
         b"producer": producer.encode(),
         b"seq": b"%d" % seq,
-        b"body": orjson.dumps(body),
+        b"body": compact(orjson.dumps(body)),
     }
     if auth is not None:
         fields[b"auth"] = orjson.dumps(auth.model_dump(exclude_none=True))

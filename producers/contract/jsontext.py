@@ -17,6 +17,7 @@ from producers.contract.reasons import Reason
 
 _DIGITS_TO_ZERO = bytes(0x30 if 0x30 <= byte <= 0x39 else byte for byte in range(256))
 _LONG_DIGITS = b"0" * 19
+_ORJSON_BUFFER_BYTES = 4_096
 _ORJSON_DEPTH_MAX = 254
 """Levels that orjson writes; a test holds it to that."""
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
@@ -28,6 +29,13 @@ class JsonRefused(ValueError):
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.sentence)
         self.reason = reason
+
+
+def compact(text: bytes) -> bytes:
+    """The same text in memory of its own size: orjson's lie in buffers of 4 KB at least, which
+    counts where many small ones wait.
+    """
+    return b"%b" % text if len(text) < _ORJSON_BUFFER_BYTES else text
 
 
 def sorted_json(value: Any) -> bytes:

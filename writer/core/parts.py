@@ -26,6 +26,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from orjson import OPT_SORT_KEYS, dumps, loads
 
+from producers.contract.jsontext import compact, sorted_json
+
 SPLIT_BYTES = 1024
 DIGEST_MODULUS = 2**256
 
@@ -193,20 +195,15 @@ def size(node: Node) -> Size:
 
 def _fresh(value: Any) -> Node:
     if not isinstance(value, (dict, list)):
-        return Leaf(_kept(dumps(value, option=OPT_SORT_KEYS)))
+        return Leaf(compact(sorted_json(value)))
     # Without the estimate, each level of a large document would be encoded whole for its size.
     if _room(value, SPLIT_BYTES) >= 0:
         text = dumps(value, option=OPT_SORT_KEYS)
         if len(text) <= SPLIT_BYTES:
-            return Leaf(_kept(text))
+            return Leaf(compact(text))
     if isinstance(value, dict):
         return Obj({key: _fresh(item) for key, item in value.items()})
     return Arr(0, [_fresh(item) for item in value])
-
-
-def _kept(text: bytes) -> bytes:
-    """A copy of just its size: what orjson returns lies in a buffer of 4 KB or more."""
-    return b"%b" % text
 
 
 def _room(value: Any, room: int) -> int:

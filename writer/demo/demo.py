@@ -13,7 +13,7 @@ from writer.demo.agent import commands_of
 from writer.demo.fleet import Fleet, Plan, Report, fleet
 from writer.demo.latency import Sampler
 from writer.demo.proof import differences
-from writer.loop import Log
+from writer.notes import Log
 from writer.settings import WriterSettings
 from writer.store.reader import StateReader
 
