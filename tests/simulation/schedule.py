@@ -101,7 +101,8 @@ def drain(world: World) -> None:
         release(world)
         before = len(world.oracle.log)
         world.run(owner)
-        idle = len(world.oracle.log) == before and not world.server.keys.sorted_sets
+        waits = world.server.keys.sorted_sets or world.watch.quarantined
+        idle = len(world.oracle.log) == before and not waits
         quiet = quiet + 1 if idle and not owner.over and not owner.loop.taken else 0
         if quiet == QUIET_STEPS:
             return check_drained(world)
