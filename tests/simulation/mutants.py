@@ -212,12 +212,6 @@ MUTANTS = {
             "                pass\n",
         ),
         _mutant(
-            "a fenced writer takes back what its successor applied",
-            "writer.streams.archive",
-            "        self._fence(self._take_back)\n",
-            "        self._take_back()\n",
-        ),
-        _mutant(
             "a fenced writer begins a segment",
             "writer.streams.archive",
             "            self._fence(self._begin)\n",
