@@ -218,12 +218,6 @@ MUTANTS = {
             "            self._begin()\n",
         ),
         _mutant(
-            "an older file's commits are counted again",
-            "writer.store.partition",
-            "        (self.commit_seq,) = raised\n",
-            '        self._connection.execute("UPDATE file SET commit_seq = ?", (commit_seq,))\n',
-        ),
-        _mutant(
             "a fenced writer's batches count",
             "writer.streams.archive",
             "if last is not None and (*segment[:2], end) > last:",
