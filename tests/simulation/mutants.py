@@ -86,8 +86,8 @@ MUTANTS = {
         _mutant(
             "a finished run takes snapshots",
             "writer.core.snapshot",
-            "    kept = _expected(context, command)\n    if context.head.terminal:",
-            "    kept = _expected(context, command)\n    if False:",
+            "    merged = _expected(context, command)\n    if context.head.terminal:",
+            "    merged = _expected(context, command)\n    if False:",
         ),
         _mutant(
             "the expected revision may be an older one",
@@ -238,8 +238,8 @@ MUTANTS = {
         _mutant(
             "no catching up",
             "writer.replay",
-            "in _batches(folder, since, Bounds(until, end)):\n        beat()\n",
-            "in _batches(folder, since, Bounds(until, end)):\n        break\n",
+            "in _batches(folder, since, Bounds(until)):\n        beat()\n",
+            "in _batches(folder, since, Bounds(until)):\n        break\n",
         ),
         # --- Redis
         _mutant(
@@ -267,7 +267,7 @@ MUTANTS = {
             "if False:",
             "return Trim(run, upto, last=last)",
             "return Trim(run, upto)",
-            'if run in self._trimmed or cursor == "0-0":',
+            'if trimmed or cursor == "0-0":',
             "if True:",
         ),
         _mutant(
