@@ -267,8 +267,8 @@ MUTANTS = {
             "if False:",
             "return Trim(run, upto, last=last)",
             "return Trim(run, upto)",
-            'if trimmed or cursor == "0-0":',
-            "if True:",
+            'if not self._trimmed.get(run) and cursor != "0-0"',
+            "if False",
         ),
         _mutant(
             "ids are compared as texts",
