@@ -237,21 +237,3 @@ def test_every_error_says_by_itself_what_to_do() -> None:
                 continue
             assert len(str(error())) > 40, name
             assert "\n" not in str(error())
-
-
-THREADS = """
-import sys
-from producers import Producer
-known = set(sys.modules)
-with Producer(partitions=2) as producer:
-    run = producer.create_run("w", state={"text": "x" * 10_000})
-    run.snapshot({"text": "x" * 10_000, "n": 1})
-    assert producer.flush().waiting == 0
-print(*sorted(set(sys.modules) - known))
-"""
-
-
-def test_no_thread_of_a_producer_imports_anything(redis_server: RealServer) -> None:
-    """A fork in the middle of an import leaves the child without it."""
-    done = run_script(THREADS, redis_server.url)
-    assert (done.returncode, done.stdout.split(), done.stderr) == (0, [], "")

@@ -193,7 +193,7 @@ def restore_file(folder: Path, file: CopiedFile, data: Path, stamp: str) -> Rest
         connection = apsw.Connection(str(draft))
         try:
             lineage = secrets.token_hex(8)
-            connection.execute(COMMIT["set_lineage"], (lineage, file.commit_seq)).fetchall()
+            connection.execute(COMMIT["rename_lineage"], (lineage,))
         finally:
             connection.close()
     _sync(draft)

@@ -202,6 +202,10 @@ UPDATE file SET epoch = max(epoch, ?) + 1 RETURNING epoch
 -- :name insert_epoch
 INSERT INTO commits (epoch, writer, rules_version, taken_at) VALUES (?, ?, ?, ?)
 
+-- A copy that is put back stays as far behind Redis' mark as it is: that is how it is noticed.
+-- :name rename_lineage
+UPDATE file SET lineage = ?
+
 -- :name set_lineage
 UPDATE file SET lineage = ?, commit_seq = max(commit_seq + 1, ?) RETURNING commit_seq
 
