@@ -175,8 +175,15 @@ def _differences(live: Any, rebuilt: Any, known: dict[str, Account]) -> Iterator
             yield difference
             continue
         ours, theirs = known.get(run), counted.get(run)
-        if (ours and ours[2:]) != (theirs and theirs[2:]):
+        if _ends(ours) != _ends(theirs):
             yield Difference(run, "cursors", 1, _counts(ours), _counts(theirs))
+
+
+def _ends(account: Account | None) -> tuple[int, ...]:
+    """How many messages ended in which way. A stream whose first message waits has an account
+    though none did, and is in no archive.
+    """
+    return (0, 0, 0) if account is None else account[2:]
 
 
 def _counts(account: Account | None) -> str | None:

@@ -227,6 +227,14 @@ def test_a_new_folder_passes(site: Site) -> None:
     assert "0 streams, 0 messages: every rule holds; equal" in site.cli("verify").ok().out
 
 
+def test_a_run_whose_first_message_waits_passes(running: Site) -> None:
+    """It has a cursor, and no archive knows of it: nothing of it is settled."""
+    running.done("run-1", "run.create")
+    running.send("run-2", "run.create", raw={b"v": b"2"})
+    poll(lambda: running.rows("SELECT * FROM quarantines"), 10, "the quarantine")
+    assert "2 streams, 1 message: every rule holds; equal" in running.cli("verify").ok().out
+
+
 def test_writers_that_die_leave_a_folder_that_passes(site: Site) -> None:
     """Each start takes an epoch; what was archived and not committed is caught up with."""
     for turn in range(4):
