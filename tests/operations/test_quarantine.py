@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from tests.operations.site import Site, auth, claim
 from tests.support.console import TOP, environment
 from tests.support.wait import poll
 from writer.cli.exits import NotFound, Refused, Unsettled
-from writer.errors import FileTooNew
+from writer.errors import FileBehind, FileTooNew
+from writer.streams.control import ask
 
 NEWER = {b"v": b"2"}
 UPGRADED = (
@@ -189,3 +191,72 @@ def test_acts_keep_their_digest_over_a_restored_folder(running: Site, tmp_path: 
     assert running.digest(tmp_path / "new") == running.digest()
     told = "SELECT control_id, act, run_id, message_id, operator, outcome FROM acts"
     assert running.rows(told, data=tmp_path / "new") == running.rows(told)
+
+
+def holds(site: Site) -> None:
+    """A message waits for an upgrade, and nothing else happens."""
+    site.send("held", "run.create", raw=NEWER)
+    poll(lambda: site.rows("SELECT * FROM quarantines"), 10, "the quarantine")
+    site.forget()
+
+
+def refuses_an_act(site: Site) -> None:
+    """An act finds its run elsewhere, and is recorded as refused."""
+    ask(site.client, site.keys, 0, "skip", "held", (1, "1-1"), "someone@here")
+    poll(lambda: site.rows("SELECT * FROM acts WHERE outcome = 'refused'"), 10, "the act")
+
+
+def carries_out_an_act(site: Site) -> None:
+    """The message that waits is tried again, and waits again."""
+    holds(site)
+    site.cli("quarantine", "resume", "held").ok()
+    poll(lambda: site.rows("SELECT * FROM acts WHERE outcome = 'done'"), 10, "the act")
+
+
+def settles(site: Site) -> None:
+    """A message is settled."""
+    site.done("run-0", "run.create")
+
+
+@pytest.mark.parametrize("begins", [holds, refuses_an_act])
+@pytest.mark.parametrize("copied", [True, False])
+def test_an_archive_lacks_nothing_where_nothing_was_settled_before_it(
+    site: Site, tmp_path: Path, begins: Callable[[Site], None], copied: bool
+) -> None:
+    """Commits that no archive holds were made first: an older file, or a new one in its place, is
+    caught up with all the same.
+    """
+    site.start()
+    begins(site)
+    site.stop()
+    site.start()
+    site.cli("backup", tmp_path / "copy").ok()
+    site.done("run-1", "run.create")
+    site.done("run-1", "run.annotate", {"title": "settled later"})
+    live = site.digest()
+    site.stop()
+    if copied:
+        site.cli("restore", tmp_path / "copy", "--force").ok()
+    else:
+        for path in site.data.glob("p00.sqlite*"):
+            path.unlink()
+    site.start()
+    poll(lambda: site.digest() == live, 10, "what was settled to be there")
+    site.cli("verify").ok()
+
+
+@pytest.mark.parametrize("begins", [settles, carries_out_an_act])
+def test_an_archive_lacks_what_was_done_before_it(
+    site: Site, begins: Callable[[Site], None]
+) -> None:
+    site.start(archive=False)
+    begins(site)
+    site.stop()
+    site.start()
+    site.done("run-1", "run.create")
+    site.stop()
+    for path in site.data.glob("p00.sqlite*"):
+        path.unlink()
+    site.start()
+    with pytest.raises(FileBehind):
+        site.stop()
