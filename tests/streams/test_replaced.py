@@ -1,0 +1,212 @@
+"""A stream that is replaced before its first trim: nothing of the other is trimmed unread.
+
+From its first trim on, where a stream begins tells whether it is the one that was read. Before,
+the writer has to know by itself where it began, or look below where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from producers.contract.envelope import encode
+from tests.streams.conftest import KEYS, Streams
+from tests.streams.test_tenure import Silent
+from tests.support import checks
+from writer.clock import Clock, now_ms
+from writer.loop import SYNC_EVERY_S, PartitionLoop
+from writer.settings import WriterSettings
+from writer.streams.link import connect
+from writer.tenure import Outside, Tenure
+
+AT_ONCE: dict[str, Any] = {"archive": True}
+LATE: dict[str, Any] = {"archive": False, "synchronous": "NORMAL"}
+"""Trims at most once a second of the clock, which stands still here until it is moved."""
+ROUNDS_MAX = 10
+
+
+@dataclass(slots=True)
+class Stage:
+    """One run `a`, who sends to it, and a clock; `amid` is done once, between commit and trim."""
+
+    streams: Streams
+    data: Path
+    seconds: float = 0.0
+    amid: Callable[[], None] | None = None
+    sent: dict[tuple[str, str], set[int]] = field(default_factory=dict)
+
+    def tenure(self, settings: dict[str, Any]) -> Tenure:
+        """A writer that has the partition within `with`."""
+        made = WriterSettings(data=self.data, prefix="t", redis=self.streams.url, **settings)
+        clock = Clock(now_ms, lambda: self.seconds)
+        outside = Outside(lambda: connect(self.streams.url), clock, self._reached)
+        return Tenure(made, outside, Silent(), 0, 1)
+
+    def _reached(self, point: str) -> None:
+        if point == "committed" and self.amid is not None:
+            amid, self.amid = self.amid, None
+            amid()
+
+    def put(self, place: str, seq: int, producer: str = "first", run: str = "a") -> None:
+        """A message at an id, without a mark."""
+        body = {"type": "progress", "key": f"{producer}-{seq}", "data": {}}
+        fields: dict[Any, Any] = encode("run.update", body, producer=producer, seq=seq)
+        self.streams.client.xadd(KEYS.run(0, run), fields, id=place)
+        self.sent.setdefault((run, producer), set()).add(seq)
+
+    def replace(self, *places: str) -> None:
+        """Another stream in the place of the one there is. Each of its messages is some producer's
+        first, so that no gap tells of one that is missed.
+        """
+        self.streams.client.delete(KEYS.run(0, "a"))
+        for place in places:
+            self.put(place, 1, f"other-{place}")
+
+    def mark(self, run: str = "a") -> None:
+        """There is something to read."""
+        self.streams.client.zadd(KEYS.ready(0), {run: 0})
+
+    def trims_late(self, loop: PartitionLoop) -> None:
+        """Use up the first trim, which is at once, on another run."""
+        self.put("1-1", 1, "nobody", "spent")
+        self.mark("spent")
+        assert loop.step() == 1
+        assert self.streams.ids("spent") == []
+
+    def ends(self, loop: PartitionLoop) -> None:
+        """Go on until all is trimmed; then all that was sent was read, whichever way it ended."""
+        assert self.amid is None
+        for _ in range(ROUNDS_MAX):
+            self.seconds += SYNC_EVERY_S
+            self.mark()
+            loop.step()
+            if not self.streams.ids("a"):
+                break
+        assert self.streams.ids("a") == []
+        applied = checks.sequences(self.data)
+        refused = checks.sequences(self.data, "rejections")
+        assert {each: applied[each] | refused[each] for each in self.sent} == self.sent
+
+
+@pytest.fixture
+def stage(streams: Streams, tmp_path: Path) -> Stage:
+    return Stage(streams, tmp_path)
+
+
+REPLACEMENTS = [
+    pytest.param(("3-1", "5-2"), id="with the id settled last"),
+    pytest.param(("3-1", "9-1"), id="without it"),
+    pytest.param(("3-1", "5-1", "5-2", "9-1"), id="with every id"),
+]
+
+
+@pytest.mark.parametrize("places", REPLACEMENTS)
+def test_between_a_first_read_and_its_trim(stage: Stage, places: tuple[str, ...]) -> None:
+    with stage.tenure(AT_ONCE) as loop:
+        stage.put("5-1", 1)
+        stage.put("5-2", 2)
+        stage.mark()
+        stage.amid = lambda: stage.replace(*places)
+        loop.step()
+        stage.ends(loop)
+
+
+@pytest.mark.parametrize("places", REPLACEMENTS)
+@pytest.mark.parametrize("marked", [True, False])
+def test_while_the_first_trim_waits_for_a_sync(
+    stage: Stage, places: tuple[str, ...], marked: bool
+) -> None:
+    """Also when it is not marked: then nothing is read of it before it is trimmed."""
+    with stage.tenure(LATE) as loop:
+        stage.trims_late(loop)
+        stage.put("5-1", 1)
+        stage.put("5-2", 2)
+        stage.mark()
+        assert loop.step() == 2
+        assert stage.streams.ids("a") == ["5-1", "5-2"]
+        stage.replace(*places)
+        stage.seconds += SYNC_EVERY_S
+        if marked:
+            stage.mark()
+        else:
+            stage.put("1-2", 2, "nobody", "spent")
+            stage.mark("spent")
+        loop.step()
+        stage.ends(loop)
+
+
+@pytest.mark.parametrize("places", [("3-1", "7-1"), ("3-1", "7-1", "7-2")])
+def test_after_a_look_below_found_nothing(stage: Stage, places: tuple[str, ...]) -> None:
+    """It looked once and read on, but did not trim yet: one look is not enough."""
+    with stage.tenure(LATE) as loop:
+        stage.trims_late(loop)
+        stage.put("5-1", 1)
+        stage.mark()
+        assert loop.step() == 1
+        loop.step_down()
+    # The next writer does not know where the stream began.
+    with stage.tenure(LATE) as loop:
+        stage.put("1-2", 2, "nobody", "spent")
+        stage.mark("spent")
+        loop.step()
+        stage.put("6-1", 2)
+        stage.mark()
+        assert loop.step() == 1
+        assert stage.streams.ids("a") == ["5-1", "6-1"]
+        stage.replace(*places)
+        stage.mark()
+        loop.step()
+        stage.ends(loop)
+
+
+def test_between_a_later_read_and_its_first_trim(stage: Stage) -> None:
+    """By a writer that does not know where the stream began, but what it settled last."""
+    with stage.tenure(LATE) as loop:
+        stage.trims_late(loop)
+        stage.put("5-1", 1)
+        stage.mark()
+        assert loop.step() == 1
+        loop.step_down()
+    with stage.tenure(AT_ONCE) as loop:
+        stage.put("6-1", 2)
+        stage.mark()
+        stage.amid = lambda: stage.replace("3-1", "7-1")
+        loop.step()
+        stage.ends(loop)
+
+
+@pytest.mark.parametrize("places", [("3-1", "5-1"), ("3-1", "9-1")])
+def test_while_nobody_wrote(stage: Stage, places: tuple[str, ...]) -> None:
+    with stage.tenure(LATE) as loop:
+        stage.trims_late(loop)
+        stage.put("5-1", 1)
+        stage.mark()
+        assert loop.step() == 1
+        loop.step_down()
+    assert stage.streams.ids("a") == ["5-1"]
+    stage.replace(*places)
+    with stage.tenure(LATE) as loop:
+        stage.ends(loop)
+
+
+@pytest.mark.parametrize("settings", [AT_ONCE, LATE])
+def test_a_stream_that_only_grew_is_not_taken_for_another(
+    stage: Stage, settings: dict[str, Any]
+) -> None:
+    with stage.tenure(settings) as loop:
+        stage.trims_late(loop)
+        stage.put("5-1", 1)
+        stage.put("5-2", 2)
+        stage.mark()
+        stage.amid = lambda: stage.put("6-1", 3)
+        loop.step()
+        stage.put("7-1", 4)
+        stage.mark()
+        loop.step()
+        stage.ends(loop)
+    counted = "SELECT max(incarnation), sum(duplicates) FROM cursors"
+    assert checks.rows(stage.data, counted) == [(1, 0)]
