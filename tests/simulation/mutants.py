@@ -187,12 +187,6 @@ MUTANTS = {
             '    "insert_gap",\n',
             "",
         ),
-        _mutant(
-            "every message has a commit",
-            "writer.apply",
-            "            self.aggregates.drop(by_run)\n",
-            "            self.aggregates.drop(list(by_run)[:1])\n",
-        ),
         # --- the archive
         _mutant(
             "archived after the commit",
@@ -210,12 +204,6 @@ MUTANTS = {
             "writer.apply",
             "                self.archive.take_back()\n",
             "                pass\n",
-        ),
-        _mutant(
-            "a fenced writer begins a segment",
-            "writer.streams.archive",
-            "            self._fence(self._begin)\n",
-            "            self._begin()\n",
         ),
         _mutant(
             "a fenced writer's batches count",
