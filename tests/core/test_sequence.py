@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from producers.contract.envelope import encode, seal
 from producers.contract.limits import COUNTER_MAX, SEQUENCE_JUMP_MAX
 from tests.support.host import Host
-from tests.support.world import DUPLICATE, CoreWorld
+from tests.support.world import DUPLICATE, CoreWorld, FileWorld
+from writer.apply import Message
+from writer.core.outcome import Duplicate
 from writer.core.run import Sequences
 from writer.core.sequence import Standing, standing, use_up
 
@@ -224,3 +229,26 @@ def test_late_transcripts_and_annotations_apply_by_their_own_identity(world: Cor
     event = {"seq": 1, "at": "t", "type": "x", "payload": {}}
     world.must(RUN, "session.events", {"events": [event]}, seq=4)
     assert sequences(world).gaps == []
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["one batch", "one by one"])
+def test_an_id_that_came_before_is_judged_alike_in_any_batch(
+    tmp_path: Path, together: bool
+) -> None:
+    """A stream that was replaced gives out an id again, for what was refused under it before."""
+    create, reused = ("run.create", {"title": "t"}), ("run.create", {"title": "other"})
+
+    def message(place: str, producer: str, what: tuple[str, dict[str, str]]) -> Message:
+        return Message(RUN, place, seal(encode(*what, producer=producer, seq=1)))
+
+    world = FileWorld(tmp_path)
+    try:
+        apply = partial(world.applier.apply, now=0)
+        apply([message("1-0", "p", create), message("2-0", "p", reused)])
+        apply([], restarts=[RUN])
+        again = [message("1-0", "q", create), message("2-0", "q", reused)]
+        batches = [again] if together else [again[:1], again[1:]]
+        ended = [each.outcome for batch in batches for each in apply(batch)[0]]
+        assert ended == [Duplicate(), Duplicate()]
+    finally:
+        world.close()

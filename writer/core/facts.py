@@ -102,7 +102,9 @@ def want(run: Run, message: Decoded, wanted: Wanted) -> None:
     sequences = run.producers.get(message.producer or "")
     # A sequence without a producer is nobody's: it is known by its message alone.
     where = standing(sequences, message.seq if message.producer is not None else None)
-    if where is not Standing.NEXT:
+    # An id comes again only in a later incarnation, and there an earlier message of this very batch
+    # may use the sequence up.
+    if where is not Standing.NEXT or run.cursor.incarnation > 1:
         wanted.refused.add(message.message_id)
         if sequences is not None and message.seq is not None and where is Standing.KNOWN:
             wanted.sequences.add((sequences.no, message.seq))
