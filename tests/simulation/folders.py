@@ -51,6 +51,11 @@ def keep_sealed(data: Path) -> None:
         (data / EXPIRED / path.name).hardlink_to(path)
 
 
+def forget_expired(data: Path) -> None:
+    """Nobody reads any more what expired."""
+    shutil.rmtree(data / EXPIRED, ignore_errors=True)
+
+
 def copy_data(data: Path, folder: Path) -> None:
     """Copy a data folder's files; not the shared memory, which dies with the processes."""
     for name in (FILE, f"{FILE}-wal"):

@@ -235,10 +235,11 @@ def back_up_or_restore(world: World) -> None:
 
 
 def expire_archive(world: World) -> None:
-    """Retention removes what is sealed of the archive."""
+    """Retention removes what is sealed of the archive; who is just reading it has read it."""
     if not world.fate.archive:
         return
-    keep_sealed(world.data)
+    if world.is_entered():
+        keep_sealed(world.data)
     if expire(world.archive_folder, 2**62):
         world.note("expire")
         world.archive_whole = False

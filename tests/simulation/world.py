@@ -19,7 +19,7 @@ from tests.simulation.actor import Actor, Died, Violation
 from tests.simulation.archived import newest_segment
 from tests.simulation.client import Client
 from tests.simulation.fate import Fate
-from tests.simulation.folders import FILE, begin_file, copy_data, has_file
+from tests.simulation.folders import FILE, begin_file, copy_data, forget_expired, has_file
 from tests.simulation.hosts import Hosts, run_ids
 from tests.simulation.oracle import Entry, Oracle, Settled, parse
 from tests.simulation.server import Fields, Item, Keyspace, Server
@@ -309,6 +309,8 @@ class World:
             changed["archive"] = self.archive_whole = False
         if not has_file(self.data):
             begin_file(self.data)
+        if not self.is_entered():
+            forget_expired(self.data)
         actor = Actor(
             f"w{len(self.actors)}",
             self,
@@ -344,6 +346,10 @@ class World:
             self.move_to(data)
         if actor.over:
             self._ended(actor)
+
+    def is_entered(self) -> bool:
+        """Whether somebody is just taking the partition, and may be reading the archive."""
+        return any(actor.loop is None for actor in self.living())
 
     def living(self) -> list[Actor]:
         """Writers that have not ended."""
