@@ -63,7 +63,8 @@ lint: $(INTEGRATIONS)
 	$(BIN)/lint-imports --no-logo
 
 check: lint
-	$(BIN)/python -m pytest -q -m "not server and not slow and not soak" $(ARGS)
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not server and not slow and not soak" \
+	  --ignore tests/faults --ignore tests/crash --ignore tests/bench $(ARGS)
 
 # A file's tests stay in one process: they share its servers.
 test: lint
