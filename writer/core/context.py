@@ -123,8 +123,11 @@ class Context:
         """
         return self.dialect.event_types.get(kind, kind)
 
-    def store_state(self, change: Change, revision: int) -> bytes:
-        """Make `change` the run's state as of `revision`; returns the new state's digest."""
+    def store_state(self, change: Change, revision: int, *, as_sent: bool) -> bytes:
+        """Make `change` the run's state as of `revision`; returns the new state's digest.
+
+        `as_sent`: every member is as the command brought it, so that a patch may build on it.
+        """
         head = self.head
         head.state_digest = (head.state_digest + change.delta) % 2**256
         head.state_revision = revision
@@ -134,7 +137,8 @@ class Context:
             run.state_size.rows + change.grown.rows, run.state_size.bytes + change.grown.bytes
         )
         run.document = None
-        head.state_producer, head.state_seq = self.producer_no, self.seq
+        sender = (self.producer_no, self.seq) if as_sent else (0, 0)
+        head.state_producer, head.state_seq = sender
         key = run.run_key
         self.rows.extend(PartRow(key, revision, *part) for part in change.parts)
         self.facts.bases[revision] = change.root

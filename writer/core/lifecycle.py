@@ -110,16 +110,14 @@ def _first_state(context: Context, command: CreateRun, *, projecting_effects: bo
         kept = dialect.enter({}, run.run_id)
     given = context.message.command
     assert isinstance(given, CreateRun)
-    sent = given.state is not None and given.state is command.state
+    as_sent = given.state is not None and given.state is command.state
     staged = stage(context, kept, named)
     projection = staged.projection
     if head.reserved:
         projection = projection._replace(status="queued", finished_at=None)
     if not projecting_effects:
         head.status = projection.status
-    store(context, staged)
-    if not sent:
-        head.state_producer = head.state_seq = 0
+    store(context, staged, as_sent=as_sent)
     context.project(projection)
 
 
@@ -194,8 +192,8 @@ def _force(context: Context, kept: Document, status: str, reason: str | None, ki
         finished_at=context.arrival if status == "failed" else None,
         error=reason if status == "failed" else None,
     )
-    digest = context.store_state(change(run.state, kept), head.revision + 1)
-    head.state_producer = head.state_seq = 0
+    changed = change(run.state, kept)
+    digest = context.store_state(changed, head.revision + 1, as_sent=False)
     context.project(projection)
     return context.revise_run(
         context.event_type(kind),

@@ -56,9 +56,7 @@ def patch(context: Context, command: Patch) -> Applied:
 
 def _store(context: Context, staged: Staged, draft: EventDraft | None, *, as_sent: bool) -> Applied:
     # All checks are done: from here on the run changes.
-    digest = store(context, staged)
-    if not as_sent:
-        context.head.state_producer = context.head.state_seq = 0
+    digest = store(context, staged, as_sent=as_sent)
     context.project(staged.projection)
     if draft is None:
         note = staged.note(context)

@@ -43,14 +43,14 @@ def stage(
     return Staged(projection, changed, attempts, rows, named)
 
 
-def store(context: Context, staged: Staged) -> bytes:
+def store(context: Context, staged: Staged, *, as_sent: bool) -> bytes:
     """Make it the run's state as of the next revision; returns the state's digest.
 
     The head's columns are not touched: see `Context.project`.
     """
     run = context.run
     revision = context.head.revision + 1
-    digest = context.store_state(staged.changed, revision)
+    digest = context.store_state(staged.changed, revision, as_sent=as_sent)
     for table, key in staged.rows.gone:
         _take_away(run, table, key)
     for attempt in staged.attempts:
