@@ -10,12 +10,12 @@ A text that nobody has judged (an `orjson.Fragment`) passes where it says what w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from types import NoneType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
+from producers.contract.jsontext import compact, room_left
 from producers.contract.limits import PATH_STEPS_MAX
 from producers.validation import DUMP_OPTIONS, is_exact
 
@@ -133,7 +133,7 @@ def _dumps(value: Any) -> bytes:
 
 
 def _leaf(text: bytes) -> Leaf:
-    return Leaf(text, b"null" in text)
+    return Leaf(compact(text), b"null" in text)
 
 
 def _room_of(items: list[Node]) -> int:
@@ -171,7 +171,7 @@ def _grown(value: Any, depth: int) -> Node:
         node: Node = value
         return node
     is_whole = depth >= PATH_STEPS_MAX
-    if is_whole or _left(value, SPLIT_BYTES) >= 0:
+    if is_whole or room_left(value, SPLIT_BYTES) >= 0:
         text = _dumps(value)
         if is_whole or len(text) <= SPLIT_BYTES:
             return _leaf(text)
@@ -179,20 +179,6 @@ def _grown(value: Any, depth: int) -> Node:
         return _object({key: _grown(item, depth + 1) for key, item in value.items()})
     items = [_grown(item, depth + 1) for item in value]
     return Arr(items, 1 + _room_of(items))
-
-
-def _left(value: Any, room: int) -> int:
-    """What is left at best of so many bytes after a value; once negative, it looks no further."""
-    if isinstance(value, str):
-        return room - len(value) - 2
-    if not isinstance(value, dict | list):
-        return room - 1
-    room -= len(value) + 1
-    for item in chain(value, value.values()) if isinstance(value, dict) else value:
-        if room < 0:
-            break
-        room = _left(item, room)
-    return room
 
 
 # --- comparing --------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import chain
 from typing import Any, NoReturn
 
 import orjson
@@ -36,6 +37,22 @@ def compact(text: bytes) -> bytes:
     counts where many small ones wait.
     """
     return b"%b" % text if len(text) < _ORJSON_BUFFER_BYTES else text
+
+
+def room_left(value: Any, room: int) -> int:
+    """What is left at best of so many bytes after a value's JSON; once negative, it looks no
+    further.
+    """
+    if isinstance(value, str):
+        return room - len(value) - 2
+    if not isinstance(value, (dict, list)):
+        return room - 1
+    room -= len(value) + 1
+    for item in chain(value, value.values()) if isinstance(value, dict) else value:
+        if room < 0:
+            break
+        room = room_left(item, room)
+    return room
 
 
 def sorted_json(value: Any) -> bytes:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from orjson import OPT_SORT_KEYS, dumps, loads
 
-from producers.contract.jsontext import compact, sorted_json
+from producers.contract.jsontext import compact, room_left, sorted_json
 
 SPLIT_BYTES = 1024
 DIGEST_MODULUS = 2**256
@@ -197,27 +197,13 @@ def _fresh(value: Any) -> Node:
     if not isinstance(value, (dict, list)):
         return Leaf(compact(sorted_json(value)))
     # Without the estimate, each level of a large document would be encoded whole for its size.
-    if _room(value, SPLIT_BYTES) >= 0:
+    if room_left(value, SPLIT_BYTES) >= 0:
         text = dumps(value, option=OPT_SORT_KEYS)
         if len(text) <= SPLIT_BYTES:
             return Leaf(compact(text))
     if isinstance(value, dict):
         return Obj({key: _fresh(item) for key, item in value.items()})
     return Arr(0, [_fresh(item) for item in value])
-
-
-def _room(value: Any, room: int) -> int:
-    """What is left at best of so many bytes after a value; once negative, it looks no further."""
-    if isinstance(value, str):
-        return room - len(value) - 2
-    if not isinstance(value, (dict, list)):
-        return room - 1
-    room -= len(value) + 1
-    for item in chain(value, value.values()) if isinstance(value, dict) else value:
-        if room < 0:
-            break
-        room = _room(item, room)
-    return room
 
 
 def _follow_array(old: Arr, value: list[Any]) -> Arr:
@@ -340,10 +326,15 @@ def _token(key: str | int) -> str:
     return str(key).replace("~", "~0").replace("/", "~1")
 
 
+def key_of(token: str) -> str:
+    """The key that a step of a JSON Pointer names."""
+    return token.replace("~1", "/").replace("~0", "~")
+
+
 def _assemble(pointer: str, shape: str, value: str, members: dict[str, Node]) -> Node:
     node: Node = Leaf(value.encode())
     if shape == "object":
-        keys = [token.replace("~1", "/").replace("~0", "~") for token in members]
+        keys = [key_of(token) for token in members]
         node = Obj(dict(zip(keys, members.values(), strict=True)))
     elif shape == "array":
         with suppress(ValueError, KeyError):

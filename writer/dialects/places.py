@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from writer.core.parts import Arr, Node, Obj, Part
+from writer.core.parts import Arr, Node, Obj, Part, key_of
 
 
 def is_touched(parts: Sequence[Part], *names: str) -> bool:
@@ -27,7 +27,7 @@ def touched_members(parts: Sequence[Part], name: str) -> set[str] | None:
                 return None
         elif part.pointer.startswith(f"{place}/"):
             token = part.pointer[len(place) + 1 :].partition("/")[0]
-            found.add(token.replace("~1", "/").replace("~0", "~"))
+            found.add(key_of(token))
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import apsw
 import orjson
 
+from writer.core.parts import key_of
 from writer.dialects.instant import iso
 from writer.store.reader.engine import ABSENT, CALLS, NODES, part_at, rows_of
 from writer.store.reader.files import Files
@@ -85,7 +86,7 @@ def binary_storage_keys(connection: apsw.Connection, head: Head) -> list[str]:
     """
     found: set[str] = set()
     for row in rows_of(connection, "parts_with_keys", run_key=head.run_key):
-        keys = _keys_of(row["pointer"])
+        keys = [key_of(token) for token in row["pointer"].split("/")[1:]]
         if not row["pointer"].endswith("/storageKey"):
             _collect_at(keys, orjson.loads(row["value"]), found)
             continue
@@ -93,10 +94,6 @@ def binary_storage_keys(connection: apsw.Connection, head: Head) -> list[str]:
         whole = part_at(connection, head.run_key, row["revision"], *keys[:-1])
         _collect_at(keys[:-1], whole, found)
     return sorted(found)
-
-
-def _keys_of(pointer: str) -> list[str]:
-    return [key.replace("~1", "/").replace("~0", "~") for key in pointer.split("/")[1:]]
 
 
 def _collect_at(keys: list[str], value: Any, found: set[str]) -> None:
