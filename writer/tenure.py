@@ -80,21 +80,19 @@ class Tenure:
             settings.lease_ttl_ms,
             outside.clock,
         )
-        self._loop: PartitionLoop | None = None
         self.file: PartitionFile | None = None
         self.archive: Archive | None = None
 
     def __enter__(self) -> PartitionLoop:
         try:
             return self._take()
-        except WriterError:
-            # Another host need not wait for the lease to run out.
-            with suppress(WriterError):
-                self._ownership.release()
+        except BaseException as error:
+            if isinstance(error, WriterError):
+                # Another host need not wait for the lease to run out.
+                with suppress(WriterError):
+                    self._ownership.release()
+            self._close()
             raise
-        finally:
-            if self._loop is None:
-                self._close()
 
     def __exit__(self, *_: object) -> None:
         self._close()
@@ -160,7 +158,6 @@ class Tenure:
             clock=clock,
         )
         loop.begin()
-        self._loop = loop
         return loop
 
     def _take_file(
