@@ -36,19 +36,12 @@ class Unset(Enum):
 UNSET: Final = Unset.UNSET
 
 
-LEASED_KINDS: Final = frozenset(
-    (
-        "run.snapshot",
-        "run.update",
-        "run.resume",
-        "run.reset",
-        "run.interrupt",
-        "run.delete",
-        "session.bind",
-        "lease.renew",
-        "lease.release",
-    )
-)
+LEASED_KINDS: Final = (STATE_KINDS - {"run.create"}) | {
+    "run.update",
+    "session.bind",
+    "lease.renew",
+    "lease.release",
+}
 """What is refused without the lease. Entries go by who bound their segment."""
 
 
