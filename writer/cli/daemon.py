@@ -158,6 +158,10 @@ class Service:
         """Until a signal comes, or the daemon can not go on: then its error is raised."""
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, self._heed)
+        import writer.daemon  # noqa: F401 - all that it needs is there before collecting is rare
+        from writer.collector import look_rarely
+
+        look_rarely()
         try:
             url = self._settings.redis or self._embed()
             while url:
@@ -189,10 +193,8 @@ class Service:
 
     def _write(self, url: str) -> str:
         """Run a daemon on this server; returns the URL of the next one, "" to end."""
-        from writer.collector import look_rarely
         from writer.daemon import Daemon
 
-        look_rarely()
         writing = Daemon(
             self._settings,
             url,
