@@ -29,31 +29,6 @@ from tests.support.servers import RealServer
 from tests.support.wait import poll
 from writer.store.reader import StateReader
 
-
-@pytest.fixture
-def reader(redis_server: RealServer, tmp_path: Path) -> Iterator[StateReader]:
-    with writing(tmp_path / "data", redis_server.url, replay_window_ms=600_000) as made:
-        yield made
-
-
-@pytest.fixture
-def heard() -> list[Receipt]:
-    """The refusals that the producer's callback heard of."""
-    return []
-
-
-@pytest.fixture
-def producer(redis_server: RealServer, heard: list[Receipt]) -> Iterator[Producer]:
-    with Producer(redis_server.url, partitions=PARTITIONS, on_rejected=heard.append) as made:
-        yield made
-
-
-@pytest.fixture
-def other(redis_server: RealServer) -> Iterator[Producer]:
-    with Producer(redis_server.url, partitions=PARTITIONS) as made:
-        yield made
-
-
 # --- what travels -----------------------------------------------------------------------------
 
 

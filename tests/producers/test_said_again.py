@@ -8,7 +8,6 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from random import Random
 from threading import Barrier, Thread
 from typing import Any
@@ -32,35 +31,11 @@ from producers.receipts import OnReceipt
 from tests.producers.reading import PARTITIONS
 from tests.producers.stating import overwrite, refused, say, state, state_at, told
 from tests.producers.test_lifecycle import run_script
-from tests.producers.writing import await_applied, writing
+from tests.producers.writing import await_applied
 from tests.support.proxy import proxy
 from tests.support.servers import RealServer
 from tests.support.wait import poll
 from writer.store.reader import StateReader
-
-
-@pytest.fixture
-def reader(redis_server: RealServer, tmp_path: Path) -> Iterator[StateReader]:
-    with writing(tmp_path / "data", redis_server.url, replay_window_ms=600_000) as made:
-        yield made
-
-
-@pytest.fixture
-def heard() -> list[Receipt]:
-    """The refusals that the producer's callback heard of."""
-    return []
-
-
-@pytest.fixture
-def producer(redis_server: RealServer, heard: list[Receipt]) -> Iterator[Producer]:
-    with Producer(redis_server.url, partitions=PARTITIONS, on_rejected=heard.append) as made:
-        yield made
-
-
-@pytest.fixture
-def other(redis_server: RealServer) -> Iterator[Producer]:
-    with Producer(redis_server.url, partitions=PARTITIONS) as made:
-        yield made
 
 
 def test_what_was_refused_since_another_wrote_is_said_again_and_nobody_hears_of_it(
