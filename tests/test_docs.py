@@ -33,6 +33,7 @@ from producers.contract.keys import Keys, partition_of
 from producers.contract.reasons import Reason
 from producers.contract.schema import contract_schema
 from tests.support.servers import KINDS, Kind, real_server, under_ci
+from tests.support.silence import SilentLog
 from tests.support.wait import poll
 from tests.support.world import FileWorld
 from writer import embedded
@@ -138,15 +139,6 @@ class Playground:
                 for query in text.split(";"):
                     lines += [str(row) for row in connection.execute(query)]
         return "\n".join(lines)
-
-
-class SilentLog:
-    """Takes what the daemon says."""
-
-    def info(self, event: str, **fields: Any) -> None:
-        """Nothing."""
-
-    warning = info
 
 
 @contextmanager

@@ -139,14 +139,20 @@ def _looped(room: Room, messages: Sequence[Packed], *, archive: bool) -> float:
     return float(median(rounds))
 
 
-def by_table(room: Room, messages: Sequence[Packed]) -> Iterator[str]:
-    """What each statement of the commits costs, when nothing else is done."""
+def recorded(room: Room, messages: Sequence[Packed]) -> raw.Recorded:
+    """What the loop writes when it drains these messages."""
     with room.redis() as server, room.folder() as folder:
         load(server, messages)
         with loop(folder / "data", server.url) as stepping, raw.recording(stepping.file) as found:
             left = len(messages)
             while left:
                 left -= stepping.step()
+    return found
+
+
+def by_table(room: Room, messages: Sequence[Packed]) -> Iterator[str]:
+    """What each statement of the commits costs, when nothing else is done."""
+    found = recorded(room, messages)
     spent, rows = Spent(), Counter[str]()
 
     def timed(sql: str, write: Callable[[], Any]) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import apsw
 
 from tests.bench.workload import Packed
+from tests.support.silence import SilentLog
 from tests.support.world import START_MS
 from writer.apply import Aggregates, Applier, Message
 from writer.core.decide import RULES_VERSION
@@ -145,21 +146,12 @@ def daemon(
             process.wait()
 
 
-class Quiet:
-    """Takes what a loop says."""
-
-    def info(self, event: str, **fields: Any) -> None:
-        """Nothing."""
-
-    warning = info
-
-
 @contextmanager
 def loop(data: Path, url: str, **settings: Any) -> Iterator[Any]:
     """The daemon's loop of the only partition, to be stepped by hand: no threads beside it."""
     data.mkdir(parents=True, exist_ok=True)
     given = WriterSettings(data=data, redis=url, partitions=1, **settings)
-    with Tenure(given, Outside(lambda: connect(url)), Quiet(), 0, 1) as stepping:
+    with Tenure(given, Outside(lambda: connect(url)), SilentLog(), 0, 1) as stepping:
         yield stepping
 
 

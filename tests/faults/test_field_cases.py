@@ -25,15 +25,6 @@ from writer.streams.link import BLOCK_MS_MAX, TIMEOUT_S
 MIB = 1024 * 1024
 
 
-@pytest.fixture
-def on(tmp_path: Path) -> Iterator[Scene]:
-    """A running daemon, whose runs are all open."""
-    with scene(tmp_path) as made:
-        made.start()
-        made.opens()
-        yield made
-
-
 @pytest.mark.slow
 def test_O1_two_processes_share_the_partitions_and_no_run(tmp_path: Path) -> None:
     """Each run is written by one of them alone, in the order of its sequences."""

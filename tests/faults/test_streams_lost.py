@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,15 +14,6 @@ from tests.support.traffic import Traffic, names
 from tests.support.wait import poll
 
 GOES_ON_S = 5.0
-
-
-@pytest.fixture
-def on(tmp_path: Path) -> Iterator[Scene]:
-    """A running daemon, whose runs are all open."""
-    with scene(tmp_path) as made:
-        made.start()
-        made.opens()
-        yield made
 
 
 def key(on: Scene, run: str) -> str:

@@ -7,19 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.silence import SilentLog
 from tests.support.wait import poll
 from writer.daemon import Daemon
 from writer.settings import WriterSettings
 from writer.store.reader import StateReader
-
-
-class SilentLog:
-    """Takes what the daemon says."""
-
-    def info(self, event: str, **fields: Any) -> None:
-        """Nothing."""
-
-    warning = info
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """A Redis server in memory, in virtual time: what the writer uses of one, script by script.
 
-`test_server.py` holds it against real servers. Items of streams are `Item` objects with an identity
-of their own, so that a test can tell which delivery was read, settled or trimmed.
+The scripts that it imitates are tested on real servers in `tests/streams`. Items of streams are
+`Item` objects with an identity of their own, so that a test can tell which delivery was read,
+settled or trimmed.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ import pytest
 
 from producers.contract.envelope import encode
 from tests.streams.conftest import KEYS, Streams
-from tests.streams.test_tenure import Silent
 from tests.support import checks
+from tests.support.silence import SilentLog
 from writer.clock import Clock, now_ms
 from writer.loop import SYNC_EVERY_S, PartitionLoop
 from writer.settings import WriterSettings
@@ -44,7 +44,7 @@ class Stage:
         made = WriterSettings(data=self.data, prefix="t", redis=self.streams.url, **settings)
         clock = Clock(now_ms, lambda: self.seconds)
         outside = Outside(lambda: connect(self.streams.url), clock, self._reached)
-        return Tenure(made, outside, Silent(), 0, 1)
+        return Tenure(made, outside, SilentLog(), 0, 1)
 
     def _reached(self, point: str) -> None:
         if point == "committed" and self.amid is not None:
@@ -76,6 +76,15 @@ class Stage:
         self.mark("spent")
         assert loop.step() == 1
         assert self.streams.ids("spent") == []
+
+    def settles_untrimmed(self) -> None:
+        """A writer settles a message, and goes before it trims it."""
+        with self.tenure(LATE) as loop:
+            self.trims_late(loop)
+            self.put("5-1", 1)
+            self.mark()
+            assert loop.step() == 1
+            loop.step_down()
 
     def ends(self, loop: PartitionLoop) -> None:
         """Go on until all is trimmed; then all that was sent was read, whichever way it ended."""
@@ -142,12 +151,7 @@ def test_while_the_first_trim_waits_for_a_sync(
 @pytest.mark.parametrize("places", [("3-1", "7-1"), ("3-1", "7-1", "7-2")])
 def test_after_a_look_below_found_nothing(stage: Stage, places: tuple[str, ...]) -> None:
     """It looked once and read on, but did not trim yet: one look is not enough."""
-    with stage.tenure(LATE) as loop:
-        stage.trims_late(loop)
-        stage.put("5-1", 1)
-        stage.mark()
-        assert loop.step() == 1
-        loop.step_down()
+    stage.settles_untrimmed()
     # The next writer does not know where the stream began.
     with stage.tenure(LATE) as loop:
         stage.put("1-2", 2, "nobody", "spent")
@@ -165,12 +169,7 @@ def test_after_a_look_below_found_nothing(stage: Stage, places: tuple[str, ...])
 
 def test_between_a_later_read_and_its_first_trim(stage: Stage) -> None:
     """By a writer that does not know where the stream began, but what it settled last."""
-    with stage.tenure(LATE) as loop:
-        stage.trims_late(loop)
-        stage.put("5-1", 1)
-        stage.mark()
-        assert loop.step() == 1
-        loop.step_down()
+    stage.settles_untrimmed()
     with stage.tenure(AT_ONCE) as loop:
         stage.put("6-1", 2)
         stage.mark()
@@ -181,12 +180,7 @@ def test_between_a_later_read_and_its_first_trim(stage: Stage) -> None:
 
 @pytest.mark.parametrize("places", [("3-1", "5-1"), ("3-1", "9-1")])
 def test_while_nobody_wrote(stage: Stage, places: tuple[str, ...]) -> None:
-    with stage.tenure(LATE) as loop:
-        stage.trims_late(loop)
-        stage.put("5-1", 1)
-        stage.mark()
-        assert loop.step() == 1
-        loop.step_down()
+    stage.settles_untrimmed()
     assert stage.streams.ids("a") == ["5-1"]
     stage.replace(*places)
     with stage.tenure(LATE) as loop:

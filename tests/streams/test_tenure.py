@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import apsw
 import pytest
 
 from tests.streams.conftest import KEYS, Streams
+from tests.support.silence import SilentLog
 from writer.errors import FileTooNew, PartitionTaken
 from writer.settings import WriterSettings
 from writer.store.partition import partition_path
@@ -16,18 +16,9 @@ from writer.streams.link import connect
 from writer.tenure import Outside, Tenure
 
 
-class Silent:
-    """A log that keeps nothing."""
-
-    def info(self, event: str, **fields: Any) -> None:
-        """Nothing."""
-
-    warning = error = info
-
-
 def tenure(streams: Streams, data: Path) -> Tenure:
     settings = WriterSettings(data=data, prefix="t", redis=streams.url)
-    return Tenure(settings, Outside(lambda: connect(streams.url)), Silent(), 0, 1)
+    return Tenure(settings, Outside(lambda: connect(streams.url)), SilentLog(), 0, 1)
 
 
 def test_a_lease_is_given_back_when_the_file_can_not_be_used(

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import pytest
 
@@ -305,6 +305,13 @@ def memory_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+def _go_without(reason: str) -> NoReturn:
+    """Skip a test whose machine can not do it; on one that must be able to, fail."""
+    if under_ci() and os.geteuid() == 0:
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
 @contextmanager
 def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
     """A tmpfs of this size; needs root and the right to mount. Grow it with `resize_disk`."""
@@ -317,9 +324,7 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
     )
     if made.returncode:
         reason = f"no tmpfs can be mounted: {made.stderr.decode(errors='replace')[:200]}"
-        if under_ci() and os.geteuid() == 0:
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+        _go_without(reason)
     try:
         yield place
     finally:
@@ -337,9 +342,7 @@ def immutable(path: Path) -> Iterator[None]:
     made = subprocess.run(["chattr", "+i", str(path)], capture_output=True, check=False)
     if made.returncode:
         reason = f"chattr may not be used here: {made.stderr.decode(errors='replace')[:100]}"
-        if under_ci() and os.geteuid() == 0:
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+        _go_without(reason)
     try:
         yield
     finally:

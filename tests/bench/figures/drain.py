@@ -17,8 +17,8 @@ from tests.bench import stages
 from tests.bench.peers import raw
 from tests.bench.room import Room
 from tests.bench.table import Figure, at_least, compare
-from tests.bench.workload import Packed, entry_commands, load, run_ids
-from tests.bench.writing import daemon, loop
+from tests.bench.workload import Packed, entry_commands, run_ids
+from tests.bench.writing import daemon
 
 RUNS = 80
 ENTRIES = 500
@@ -31,7 +31,7 @@ SCALE = 30_000 / 150_000
 def measure(room: Room) -> Iterator[Figure]:
     """Our rate against each limit, then the limits of Redis and of the disk."""
     messages = backlog(4 if room.quick else RUNS, 20 if room.quick else ENTRIES)
-    recorded = record(room, messages)
+    recorded = stages.recorded(room, messages)
     rows = raw.rows_of(recorded)
     room.log(f"drain: {len(messages)} commands become {rows} rows in {len(recorded)} commits")
     samples: defaultdict[str, list[float]] = defaultdict(list)
@@ -108,17 +108,6 @@ def backlog(runs: int, entries: int) -> list[Packed]:
     """Entries of many runs, in turns."""
     own = [list(entry_commands(run, entries)) for run in run_ids(runs)]
     return [message for turn in zip(*own, strict=True) for message in turn]
-
-
-def record(room: Room, messages: list[Packed]) -> raw.Recorded:
-    """What the loop writes when it drains these messages."""
-    with room.redis() as server, room.folder() as folder:
-        load(server, messages)
-        with loop(folder / "data", server.url) as stepping, raw.recording(stepping.file) as found:
-            left = len(messages)
-            while left:
-                left -= stepping.step()
-    return found
 
 
 def profile(room: Room) -> Iterator[str]:
