@@ -264,7 +264,7 @@ def test_a_refusal_is_told_and_kept_and_disturbs_nobody(host: PlainHost, data: P
         "run_terminal",
         None,
     ]
-    refused = read(data, "SELECT * FROM v_rejections WHERE run_id = ? ORDER BY message_id", RUN)
+    refused = read(data, "SELECT * FROM v_rejections WHERE run_id = ? ORDER BY rejection_seq", RUN)
     assert [row["reason"] for row in refused] == ["lease_owner_changed", "run_terminal"]
     kept = read(data, "SELECT fields FROM rejections WHERE reason = 'lease_owner_changed'")
     assert json.loads(json.loads(kept[0]["fields"])["auth"]) == {

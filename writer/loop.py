@@ -192,13 +192,13 @@ class PartitionLoop:
         were never read, and that a read from the cursor never would.
 
         Either the cursor's own is not among them, or one is of an unknown sequence, which is asked
-        once for each stream. From its first trim on its last trim point tells.
+        once for each stream. Once it is trimmed up to the cursor, its last trim point tells.
         """
         replaced = []
         asked = [
             (run, cursor)
             for run, cursor in cursors
-            if not self._trimmed.get(run) and cursor != "0-0"
+            if cursor != "0-0" and self._trimmed.get(run) != cursor
         ]
         found = self.reader.newest(asked)
         for run, cursor in asked:
@@ -206,9 +206,10 @@ class PartitionLoop:
             if newest is None:
                 self._trimmed[run] = cursor
             elif newest == cursor and (
-                trimmed == "" or not self.reader.holds_new(run, cursor, partial(self._knows, run))
+                trimmed is not None
+                or not self.reader.holds_new(run, cursor, partial(self._knows, run))
             ):
-                self._trimmed[run] = ""
+                self._trimmed.setdefault(run, "")
             else:
                 self._trimmed.pop(run, None)
                 replaced.append(run)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from producers.contract.keys import Keys
-from writer.apply import Aggregates, Applier
+from writer.apply import Aggregates, Applier, order_of
 from writer.clock import SYSTEM, Clock
 from writer.core.decide import RULES_VERSION
 from writer.errors import FileBehind, WriterError
@@ -19,10 +19,10 @@ from writer.loop import PartitionLoop
 from writer.notes import Log
 from writer.replay import catch_up
 from writer.settings import WriterSettings
-from writer.store.commit import ActRow, Hook, no_hook
+from writer.store.commit import ActRow, Batch, Hook, no_hook
 from writer.store.database import BUSY_MS
 from writer.store.partition import Identity, PartitionFile, partition_path
-from writer.streams.archive import Archive, Position, archive_folder, segments
+from writer.streams.archive import Act, Archive, Position, archive_folder, segments
 from writer.streams.control import Control
 from writer.streams.link import Client
 from writer.streams.ownership import Ownership, writer_id
@@ -137,6 +137,7 @@ class Tenure:
             )
             if self.file.has_settled() and not segments(folder):
                 interrupt(folder, self.file.epoch - 1)
+            self._archive_skips(self.archive)
         elif segments(folder):
             interrupt(folder, self.file.epoch)
         loop = PartitionLoop(
@@ -215,6 +216,18 @@ class Tenure:
                 redis_commit=mark.commit_seq,
                 loss_accepted=not complete,
             )
+
+    def _archive_skips(self, archive: Archive) -> None:
+        """Archive skips whose messages are still to be read: an act that was carried out while
+        nothing was archived must not come after its message, which can not be decided without it.
+        """
+        assert self.file is not None
+        ahead = [
+            Act(*act) for *act, cursor in self.file.skips() if order_of(act[4]) > order_of(cursor)
+        ]
+        if ahead:
+            position = archive.append((), ahead)
+            self.file.commit(Batch(archived=position.text()), self._outside.hook)
 
     def _compare(self, settler: Settler, folder: Path) -> tuple[Mark, Identity, bool]:
         """What Redis and the file say of themselves, and whether the archive holds all between."""

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
+from producers.contract.envelope import encode
 from tests.streams.conftest import KEYS, Streams
+from tests.support import checks
 from tests.support.silence import SilentLog
 from writer.errors import FileTooNew, PartitionTaken
+from writer.loop import PartitionLoop
 from writer.settings import WriterSettings
 from writer.store.partition import partition_path
+from writer.streams.control import ask
 from writer.streams.link import connect
 from writer.tenure import Outside, Tenure
 
 
-def tenure(streams: Streams, data: Path) -> Tenure:
-    settings = WriterSettings(data=data, prefix="t", redis=streams.url)
-    return Tenure(settings, Outside(lambda: connect(streams.url)), SilentLog(), 0, 1)
+def tenure(
+    streams: Streams,
+    data: Path,
+    *,
+    accept_loss: bool = False,
+    **settings: Any,
+) -> Tenure:
+    made = WriterSettings(data=data, prefix="t", redis=streams.url, **settings)
+    outside = Outside(lambda: connect(streams.url))
+    return Tenure(made, outside, SilentLog(), 0, 1, accept_loss=accept_loss)
 
 
 def test_a_lease_is_given_back_when_the_file_can_not_be_used(
@@ -42,3 +54,36 @@ def test_the_lease_of_another_is_left_alone(streams: Streams, tmp_path: Path) ->
     ):
         pass
     assert streams.client.exists(KEYS.owner(0))
+
+
+def test_a_skip_that_was_not_archived_goes_before_its_message_in_the_archive(
+    streams: Streams, tmp_path: Path
+) -> None:
+    """Carried out while archiving was off, by a writer that died before it read on."""
+    newer: Any = {**encode("run.create", {}, producer="p", seq=1), b"v": b"2"}
+    message_id = streams.client.xadd(KEYS.run(0, "a"), newer).decode()
+
+    def read_on(loop: PartitionLoop) -> None:
+        streams.client.zadd(KEYS.ready(0), {"a": 0})
+        loop.step()
+        loop.step_down()
+
+    def dies(point: str) -> None:
+        if point == "committed":
+            raise KeyboardInterrupt
+
+    with tenure(streams, tmp_path) as loop:
+        read_on(loop)
+    with tenure(streams, tmp_path, archive=False) as loop:
+        loop.hook = dies
+        ask(streams.client, KEYS, 0, "skip", "a", (1, message_id), "someone@here")
+        with pytest.raises(KeyboardInterrupt):
+            loop.step()
+        loop.step_down()
+    with tenure(streams, tmp_path) as loop:
+        read_on(loop)
+    for path in tmp_path.glob("p00.sqlite*"):
+        path.unlink()
+    with tenure(streams, tmp_path, accept_loss=True):
+        pass
+    assert checks.rows(tmp_path, "SELECT reason FROM rejections") == [("skipped",)]

@@ -200,6 +200,12 @@ class PartitionFile:
             rows: list[tuple[Any, ...]] = self._connection.execute(LOAD["quarantines"]).fetchall()
         return {run_id: Quarantine(*rest) for run_id, *rest in rows}
 
+    def skips(self) -> list[tuple[Any, ...]]:
+        """Skips in the present incarnations: the fields of an act, then the run's cursor."""
+        with translated(self.path):
+            rows: list[tuple[Any, ...]] = self._connection.execute(LOAD["skips"]).fetchall()
+        return rows
+
     def cursors(self) -> dict[str, tuple[int, str]]:
         """Incarnation and last settled message of every stream."""
         with translated(self.path):

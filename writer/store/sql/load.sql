@@ -128,6 +128,12 @@ SELECT run_id, incarnation, message_id FROM cursors
 SELECT act, incarnation, message_id, control_id FROM acts
 WHERE run_id = ? AND outcome = 'done' AND act IN ('skip', 'break', 'drop')
 
+-- :name skips
+SELECT a.control_id, a.act, a.run_id, a.incarnation, a.message_id, a.operator, c.message_id
+FROM acts a JOIN cursors c USING (run_id)
+WHERE a.act = 'skip' AND a.outcome = 'done' AND a.incarnation = c.incarnation
+ORDER BY a.act_seq
+
 -- :name rejection_kept
 SELECT dropped_at IS NULL FROM rejections
 WHERE run_key = ? AND incarnation = ? AND message_id = ? ORDER BY rejection_seq LIMIT 1
