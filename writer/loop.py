@@ -92,9 +92,14 @@ class PartitionLoop:
         """
         self.ownership.keep()
         self.file.check_place()
-        asked = self.control.read()
+        # A control stream that was replaced by an older one is read from its start.
+        asked = [
+            Request(*each)
+            for each in self.control.read()
+            if not self.file.is_recorded(each.control_id, each.act, each.run, each.message_id)
+        ]
         if asked:
-            self._act([Request(*each) for each in asked], self.control.cursor)
+            self._act(asked, self.control.cursor)
         self._take()
         if not self.taken:
             self.notes.report()
@@ -320,6 +325,9 @@ class PartitionLoop:
 
     def _hold(self, message: Message, cause: str) -> None:
         self.quarantined.add(message.run)
+        if not self._trimmed.get(message.run):
+            # Much may happen to its stream until it goes on: it has to be looked at again.
+            self._trimmed.pop(message.run, None)
         hint = "other runs go on; see `statewriter status`"
         self.notes.note("quarantined", message.run, message_id=message.id, cause=cause, hint=hint)
 

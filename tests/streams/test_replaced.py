@@ -20,6 +20,7 @@ from tests.support.silence import SilentLog
 from writer.clock import Clock, now_ms
 from writer.loop import SYNC_EVERY_S, PartitionLoop
 from writer.settings import WriterSettings
+from writer.streams.control import LOOK_EVERY_S, ask
 from writer.streams.link import connect
 from writer.tenure import Outside, Tenure
 
@@ -229,3 +230,19 @@ def test_an_older_one_comes_back_while_settled_messages_are_kept(stage: Stage) -
             stage.mark()
             loop.step()
         stage.all_was_read()
+
+
+def test_while_its_run_is_quarantined(stage: Stage) -> None:
+    """It was looked at once, and nothing trimmed, before it had to wait: perhaps for days."""
+    stage.settles_untrimmed()
+    newer: dict[Any, Any] = {**encode("run.create", {}, producer="newer", seq=1), b"v": b"2"}
+    with stage.tenure(AT_ONCE) as loop:
+        stage.streams.client.xadd(KEYS.run(0, "a"), newer, id="5-2")
+        stage.mark()
+        assert loop.step() == 0
+        assert stage.streams.ids("a") == ["5-1", "5-2"]
+        stage.replace("3-1", "5-1", "9-1")
+        ask(stage.streams.client, KEYS, 0, "resume", "a", (1, "5-2"), "someone@here")
+        stage.seconds += LOOK_EVERY_S
+        loop.step()
+        stage.ends(loop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from producers.contract.envelope import encode
 from tests.streams.conftest import KEYS, Streams
 from tests.support import checks
 from tests.support.silence import SilentLog
+from writer.clock import SYSTEM, Clock, now_ms
 from writer.errors import FileTooNew, PartitionTaken
 from writer.loop import PartitionLoop
 from writer.settings import WriterSettings
@@ -26,10 +28,11 @@ def tenure(
     data: Path,
     *,
     accept_loss: bool = False,
+    clock: Clock = SYSTEM,
     **settings: Any,
 ) -> Tenure:
     made = WriterSettings(data=data, prefix="t", redis=streams.url, **settings)
-    outside = Outside(lambda: connect(streams.url))
+    outside = Outside(lambda: connect(streams.url), clock)
     return Tenure(made, outside, SilentLog(), 0, 1, accept_loss=accept_loss)
 
 
@@ -87,3 +90,28 @@ def test_a_skip_that_was_not_archived_goes_before_its_message_in_the_archive(
     with tenure(streams, tmp_path, accept_loss=True):
         pass
     assert checks.rows(tmp_path, "SELECT reason FROM rejections") == [("skipped",)]
+
+
+def test_an_act_is_carried_out_once_though_its_stream_comes_back_older(
+    streams: Streams, tmp_path: Path
+) -> None:
+    newer: Any = {**encode("run.create", {}, producer="p", seq=1), b"v": b"2"}
+    message_id = streams.client.xadd(KEYS.run(0, "a"), newer).decode()
+    streams.client.zadd(KEYS.ready(0), {"a": 0})
+    older: Any = None
+    ticks = count()
+    with tenure(streams, tmp_path, clock=Clock(now_ms, lambda: float(next(ticks)))) as loop:
+        loop.step()
+        for act in ("resume", "break"):
+            ask(streams.client, KEYS, 0, act, "a", (1, message_id), "someone@here")
+            older = older or streams.client.dump(KEYS.control(0))
+            loop.step()
+        acts = "SELECT act, outcome FROM acts ORDER BY act_seq"
+        assert checks.rows(tmp_path, acts) == [("resume", "done"), ("break", "refused")]
+        assert loop.quarantined == {"a"}
+        streams.client.restore(KEYS.control(0), 0, older, replace=True)
+        before = loop.file.commit_seq
+        loop.step()
+        assert loop.file.commit_seq == before
+        assert loop.quarantined == {"a"}
+        loop.step_down()

@@ -200,6 +200,12 @@ class PartitionFile:
             rows: list[tuple[Any, ...]] = self._connection.execute(LOAD["quarantines"]).fetchall()
         return {run_id: Quarantine(*rest) for run_id, *rest in rows}
 
+    def is_recorded(self, control_id: str, act: str, run_id: str, message_id: str) -> bool:
+        """Whether an act was carried out, or refused, before."""
+        named = (control_id, act, run_id, message_id)
+        with translated(self.path):
+            return self._connection.execute(LOAD["act_recorded"], named).fetchone() is not None
+
     def skips(self) -> list[tuple[Any, ...]]:
         """Skips in the present incarnations: the fields of an act, then the run's cursor."""
         with translated(self.path):

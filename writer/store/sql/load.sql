@@ -128,6 +128,9 @@ SELECT run_id, incarnation, message_id FROM cursors
 SELECT act, incarnation, message_id, control_id FROM acts
 WHERE run_id = ? AND outcome = 'done' AND act IN ('skip', 'break', 'drop')
 
+-- :name act_recorded
+SELECT 1 FROM acts WHERE control_id = ? AND act = ? AND run_id = ? AND message_id = ?
+
 -- :name skips
 SELECT a.control_id, a.act, a.run_id, a.incarnation, a.message_id, a.operator, c.message_id
 FROM acts a JOIN cursors c USING (run_id)
