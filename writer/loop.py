@@ -10,31 +10,26 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
 from producers.contract import limits
-from writer.apply import Applier, Message, Request, Settled, order_of
+from writer.apply import Applier, Message, Request, Settled
 from writer.clock import SYSTEM, Clock
 from writer.core.outcome import Held, Rejected
-from writer.core.sequence import Standing, standing
 from writer.errors import StoreUnavailable, WriterError
 from writer.notes import Log, Notes
 from writer.receipts import Receipt, receipts_of
 from writer.store.commit import FREES, Hook, no_hook
-from writer.store.partition import PartitionFile, Place
+from writer.store.partition import PartitionFile
 from writer.streams.control import Control
 from writer.streams.ownership import Ownership
 from writer.streams.read import Reader, Reading
-from writer.streams.settle import Settler, Trim
+from writer.streams.settle import Settler
+from writer.trimming import Trimming
 
 TAKEN_MAX = 4_096
 """Runs whose marks are held at once; the rest wait in Redis."""
 STREAMS_MAX = 500
 """Streams in one read."""
-TRIM_POINTS_MAX = 65_536
-SYNC_EVERY_S = 1.0
-"""Without a sync of every commit, Redis may forget only what a sync once a second has covered."""
 
 
 @dataclass(slots=True)
@@ -57,14 +52,21 @@ class PartitionLoop:
     clock: Clock = SYSTEM
     taken: OrderedDict[str, None] = field(default_factory=OrderedDict)
     quarantined: set[str] = field(default_factory=set)
-    _trimmed: OrderedDict[str, str] = field(default_factory=OrderedDict)
-    _first: dict[str, str] = field(default_factory=dict)
-    _unsynced: dict[str, Trim] = field(default_factory=dict)
-    _sync_at: float = 0.0
     notes: Notes = field(init=False)
+    trimming: Trimming = field(init=False)
 
     def __post_init__(self) -> None:
         self.notes = Notes(self.log, self.clock)
+        self.trimming = Trimming(
+            self.applier,
+            self.reader,
+            self.settler,
+            self.notes,
+            self.clock,
+            self.lineage,
+            self.replay_window_ms,
+            self.durable,
+        )
 
     def begin(self) -> None:
         """Let go on what this version understands and an older one did not; mark it as ready."""
@@ -108,19 +110,23 @@ class PartitionLoop:
                 self.file.give_back()
             return 0
         runs = list(self.taken)[:STREAMS_MAX]
-        cursors = [(run, self._place(run).message_id) for run in runs]
+        cursors = [(run, self.trimming.place(run).message_id) for run in runs]
         per_run = max(self.reader.batch_messages_max // len(runs), 16)
         reading = self.reader.read(cursors, per_run)
-        self._note_first(cursors, reading)
-        replaced = self._look_below(cursors)
+        self.trimming.note_first(cursors, reading)
+        replaced = self.trimming.look_below(cursors)
         reading = reading.without(replaced)
-        restarts, trims = self._look_at_empty(reading.empty)
+        restarts, tidy = self.trimming.look_at_empty(reading.empty)
         restarts += replaced
         gaps = {run: self._open_gaps(run) for run in dict.fromkeys(i.run for i in reading.items)}
         settled = self._apply(reading, restarts)
         # Before anything is trimmed: what is missed may lie behind the cursor.
         restarts += self._look_for_missing(gaps)
-        restarts += self._settle(settled, restarts, trims)
+        receipts = receipts_of(settled, self.file)
+        done = [each.message.run for each in settled]
+        restarts += self.trimming.trim(done, restarts, tidy, self.hook)
+        if receipts:
+            self.send_receipts(receipts)
         # Only now are these marks answered. A run with a rest goes behind the others: fairness.
         for run in runs:
             del self.taken[run]
@@ -162,13 +168,6 @@ class PartitionLoop:
                 self.quarantined.discard(act.run_id)
                 self.taken[act.run_id] = None
 
-    def _place(self, run: str) -> Place:
-        """Where a stream is settled up to. Its aggregate may be large, and is not loaded for it."""
-        known = self.applier.aggregates.known(run)
-        return (
-            self.file.place(run) if known is None else Place(known.cursor.message_id, _ended(known))
-        )
-
     def _open_gaps(self, run: str) -> list[tuple[str, int, int]]:
         aggregate = self.applier.aggregates.known(run)
         if aggregate is None:
@@ -184,77 +183,13 @@ class PartitionLoop:
         restarts = []
         for run, known in before.items():
             opened = [gap for gap in self._open_gaps(run) if gap not in known]
-            if opened and self.reader.holds(run, self._place(run).message_id, opened):
+            if opened and self.reader.holds(run, self.trimming.place(run).message_id, opened):
                 restarts.append(run)
         if restarts:
             self.applier.apply((), now=self.clock.now_ms(), restarts=restarts, hook=self.hook)
             for run in restarts:
                 self.notes.note("missing_found", run)
         return restarts
-
-    def _look_below(self, cursors: Sequence[tuple[str, str]]) -> list[str]:
-        """Runs whose stream was replaced before we knew it: it holds messages up to the cursor that
-        were never read, and that a read from the cursor never would.
-
-        Either the cursor's own is not among them, or one is of an unknown sequence, which is asked
-        once for each stream. Once it is trimmed up to the cursor, its last trim point tells.
-        """
-        replaced = []
-        asked = [
-            (run, cursor)
-            for run, cursor in cursors
-            if cursor != "0-0" and self._trimmed.get(run) != cursor
-        ]
-        found = self.reader.newest(asked)
-        for run, cursor in asked:
-            trimmed, newest = self._trimmed.get(run), found.get(run)
-            if newest is None:
-                self._trimmed[run] = cursor
-            elif newest == cursor and (
-                trimmed is not None
-                or not self.reader.holds_new(run, cursor, partial(self._knows, run))
-            ):
-                self._trimmed.setdefault(run, "")
-            else:
-                self._trimmed.pop(run, None)
-                replaced.append(run)
-                self.notes.note("stream_replaced", run)
-        return replaced
-
-    def _note_first(self, cursors: Sequence[tuple[str, str]], reading: Reading) -> None:
-        """Where a stream begins that is read from its start: what lies lower later is not of it."""
-        unread = {run for run, cursor in cursors if cursor == "0-0"}
-        for item in reversed(reading.items):
-            if item.run in unread:
-                self._first[item.run] = item.id
-
-    def _knows(self, run: str, producer: str, seq: int) -> bool:
-        sequences = self.applier.aggregates.get(run).producers.get(producer)
-        return standing(sequences, seq) in (Standing.KNOWN, Standing.JUMP)
-
-    def _look_at_empty(self, runs: Sequence[str]) -> tuple[list[str], list[Trim]]:
-        """Streams that gave nothing though they were marked: which were replaced, which to
-        tidy up.
-        """
-        if not runs:
-            return [], []
-        restarts: list[str] = []
-        trims: list[Trim] = []
-        for run, stream in self.reader.inspect(runs).items():
-            cursor, has_ended = self._place(run)
-            if order_of(stream.last_id) < order_of(cursor):
-                self.notes.note("stream_restarted", run)
-                self._trimmed.pop(run, None)
-                restarts.append(run)
-            elif stream.length:
-                trims.append(self._trim_of(run))
-            elif cursor in (stream.last_id, "0-0") and has_ended:
-                # The next incarnation is committed first: dying before the stream goes costs
-                # nothing.
-                if cursor != "0-0":
-                    restarts.append(run)
-                trims.append(Trim(run, stream.last_id, retire=True))
-        return restarts, trims
 
     def _apply(self, reading: Reading, restarts: Sequence[str]) -> list[Settled]:
         messages = [Message(*item) for item in reading.items if item.run not in self.quarantined]
@@ -325,82 +260,9 @@ class PartitionLoop:
 
     def _hold(self, message: Message, cause: str) -> None:
         self.quarantined.add(message.run)
-        if not self._trimmed.get(message.run):
-            # Much may happen to its stream until it goes on: it has to be looked at again.
-            self._trimmed.pop(message.run, None)
+        self.trimming.look_again(message.run)
         hint = "other runs go on; see `statewriter status`"
         self.notes.note("quarantined", message.run, message_id=message.id, cause=cause, hint=hint)
-
-    def _settle(
-        self, settled: Sequence[Settled], restarts: Sequence[str], tidy: Sequence[Trim]
-    ) -> list[str]:
-        """Let Redis forget what is committed, and tell those who asked.
-
-        Returns runs whose stream begins below what was trimmed before: they are read from there.
-        """
-        receipts = receipts_of(settled, self.file)
-        trims = {each.message.run: self._trim_of(each.message.run) for each in settled}
-        trims = {trim.run: trim for trim in tidy} | trims
-        for run in restarts:
-            self._unsynced.pop(run, None)
-        self._unsynced.update(trims)
-        regressed: list[str] = []
-        if self._unsynced and self._synced():
-            regressed = self._trim(list(self._unsynced.values()))
-            self._unsynced.clear()
-        if receipts:
-            self.send_receipts(receipts)
-        return regressed
-
-    def _synced(self) -> bool:
-        """Whether all that is committed survives a power cut; asked for at most once a second."""
-        if self.durable:
-            return True
-        now = self.clock.monotonic()
-        if now < self._sync_at:
-            return False
-        self._sync_at = now + SYNC_EVERY_S
-        return self.file.sync()
-
-    def _trim(self, trims: Sequence[Trim]) -> list[str]:
-        # What is committed where nobody finds it must stay in Redis.
-        self.file.check_place()
-        begins = {trim.run: self._first.pop(trim.run, "") for trim in trims}
-        trims = [
-            trim._replace(trimmed=self._trimmed.get(trim.run) or begins[trim.run]) for trim in trims
-        ]
-        archive = self.applier.archive
-        archived = archive.position.text() if archive is not None else ""
-        words = self.settler.settle(
-            self.file.commit_seq, self.lineage, self.file.epoch, archived, trims
-        )
-        points = {trim.run: trim.cursor for trim in trims}
-        regressed = [run for run, word in words.items() if word == "regressed"]
-        for run in regressed:
-            self.notes.note("stream_regressed", run)
-        if regressed:
-            self.applier.apply((), now=self.clock.now_ms(), restarts=regressed, hook=self.hook)
-        for run, word in words.items():
-            if word == "trimmed":
-                self._trimmed[run] = points[run]
-                self._trimmed.move_to_end(run)
-            else:
-                self._trimmed.pop(run, None)
-        while len(self._trimmed) > TRIM_POINTS_MAX:
-            self._trimmed.popitem(last=False)
-        return regressed
-
-    def _trim_of(self, run: str) -> Trim:
-        """Redis may forget a stream up to the cursor, or what the replay window leaves of that."""
-        last = upto = self._place(run).message_id
-        if self.replay_window_ms:
-            begin = f"{max(self.clock.now_ms() - self.replay_window_ms, 0)}-0"
-            upto = min(last, begin, key=order_of)
-        return Trim(run, upto, last=last)
-
-
-def _ended(run: Any) -> bool:
-    return run.tombstone is not None or (run.head is not None and run.head.terminal)
 
 
 def place_of(error: Exception) -> str:

@@ -18,11 +18,12 @@ from tests.streams.conftest import KEYS, Streams
 from tests.support import checks
 from tests.support.silence import SilentLog
 from writer.clock import Clock, now_ms
-from writer.loop import SYNC_EVERY_S, PartitionLoop
+from writer.loop import PartitionLoop
 from writer.settings import WriterSettings
 from writer.streams.control import LOOK_EVERY_S, ask
 from writer.streams.link import connect
 from writer.tenure import Outside, Tenure
+from writer.trimming import SYNC_EVERY_S
 
 AT_ONCE: dict[str, Any] = {"archive": True}
 LATE: dict[str, Any] = {"archive": False, "synchronous": "NORMAL"}
@@ -246,3 +247,33 @@ def test_while_its_run_is_quarantined(stage: Stage) -> None:
         stage.seconds += LOOK_EVERY_S
         loop.step()
         stage.ends(loop)
+
+
+@pytest.mark.parametrize(
+    "other, incarnation", [("before", 1), ("after", 2)], ids=["equal", "another"]
+)
+def test_what_has_no_sequence_is_told_apart_by_what_it_says(
+    stage: Stage, other: str, incarnation: int
+) -> None:
+    """Refused, as the writer can not number it; at its id another one stands later."""
+
+    def fill(said: str) -> None:
+        stage.streams.client.delete(KEYS.run(0, "a"))
+        stage.streams.client.xadd(KEYS.run(0, "a"), {"kind": said}, id="4-1")
+        stage.put("5-1", 1)
+
+    fill("before")
+    with stage.tenure(LATE) as loop:
+        stage.trims_late(loop)
+        stage.mark()
+        assert loop.step() == 2
+        loop.step_down()
+    fill(other)
+    with stage.tenure(AT_ONCE) as loop:
+        stage.ends(loop)
+    refused = "SELECT kind FROM rejections WHERE message_id = '4-1' ORDER BY rejection_seq"
+    assert [kind for (kind,) in checks.rows(stage.data, refused)] == list(
+        dict.fromkeys(("before", other))
+    )
+    counted = "SELECT incarnation FROM cursors WHERE run_id = 'a'"
+    assert checks.rows(stage.data, counted) == [(incarnation,)]

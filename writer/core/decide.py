@@ -114,6 +114,15 @@ def _judge(
     return outcome
 
 
+def is_known(run: Run, message: Decoded, facts: Facts) -> bool:
+    """Whether a message was settled before, by its sequence, or by its id and what it says."""
+    sequences = run.producers.get(message.producer or "")
+    where = standing(sequences, message.seq if message.producer is not None else None)
+    if where is Standing.NEXT or where is Standing.LATE:
+        return False
+    return isinstance(_judge_known(run, message, where, sequences, facts), Duplicate)
+
+
 def _judge_known(
     run: Run, message: Decoded, where: Standing, sequences: Sequences | None, facts: Facts
 ) -> Rejected | Duplicate:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import redis
 
-from producers.contract.envelope import decode, seal
+from producers.contract.envelope import Decoded, decode, seal
 from producers.contract.keys import Keys
 from writer.streams.link import BLOCK_MS_MAX, lua, text, translated
 
@@ -127,16 +127,12 @@ class Reader:
                 return True
         return False
 
-    def holds_new(self, run: str, upto: str, knows: Callable[[str, int], bool]) -> bool:
-        """Whether the stream has, up to an id, a message whose producer and sequence are not
-        known.
-        """
-        for message_id, fields in self._look_back(run, upto):
-            decoded = decode(run, text(message_id), seal(fields))
-            producer, seq = decoded.producer, decoded.seq
-            if producer is not None and seq is not None and not knows(producer, seq):
-                return True
-        return False
+    def holds_new(self, run: str, upto: str, knows: Callable[[Decoded], bool]) -> bool:
+        """Whether the stream has, up to an id, a message that is not known."""
+        return any(
+            not knows(decode(run, text(message_id), seal(fields)))
+            for message_id, fields in self._look_back(run, upto)
+        )
 
     def _look_back(self, run: str, upto: str) -> Iterator[tuple[Any, dict[bytes, bytes]]]:
         after = "-"
