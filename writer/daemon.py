@@ -75,6 +75,7 @@ class Daemon:
         self.standby = standby
         self._wanted = partitions
         self._stopping = False
+        self._cut = False
         self._ended = Event()
         self._waiting: dict[int, str] = {}
         self._told: dict[int, str] = {}
@@ -150,6 +151,7 @@ class Daemon:
             thread.join(max(0.0, deadline - monotonic()))
         while any(thread.is_alive() for thread in self._threads):
             # A server that does not answer: what is in hand is settled when it is read again.
+            self._cut = True
             for client in list(self._clients):
                 hang_up(client)
             for thread in self._threads:
@@ -357,6 +359,9 @@ class Daemon:
         try:
             work()
         except Exception as error:  # noqa: BLE001 - nothing may end a thread unseen
+            if self._cut:
+                # A connection that is cut between two of its calls fails in ways of its own.
+                return
             self.log.warning("defect", partition=partition, error=repr(error)[:500])
             self._give_up(partition, Defect(f"{type(error).__name__} in {place_of(error)}"))
 
