@@ -12,7 +12,7 @@ from typing import NamedTuple
 import apsw
 
 from producers.contract.keys import partition_of
-from writer.errors import StoreUnavailable
+from writer.errors import FileCorrupt, StoreUnavailable
 from writer.store.database import open_reader, open_resting, rests, translated
 from writer.store.partition import Identity, partition_path
 from writer.store.reader.query import identity_of
@@ -57,17 +57,25 @@ class OpenFile:
     @contextmanager
     def read(self) -> Iterator[apsw.Connection]:
         """One read transaction: all that is read inside is of one moment."""
-        with translated(self.path):
-            self._connection.execute("BEGIN")
-            try:
-                yield self._connection
-            finally:
-                if self._connection.in_transaction:
-                    self._connection.execute("COMMIT")
+        try:
+            with translated(self.path):
+                self._connection.execute("BEGIN")
+                try:
+                    yield self._connection
+                finally:
+                    if self._connection.in_transaction:
+                        self._connection.execute("COMMIT")
+        except FileCorrupt as error:
+            # Without locks, half of what a writer moves into the file looks like damage.
+            self._check_rested(error)
+            raise
+        self._check_rested()
+
+    def _check_rested(self, cause: FileCorrupt | None = None) -> None:
         if self._resting and not self.is_current():
             raise StoreUnavailable(
                 f"{self.path.name} was changed while it was read", hint="read again"
-            )
+            ) from cause
 
     def is_current(self) -> bool:
         """Whether its path still leads to it, and nothing has happened that it can not see."""
