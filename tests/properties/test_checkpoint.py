@@ -24,7 +24,7 @@ def test_what_is_committed_is_moved_into_the_file(tmp_path: Path) -> None:
         state = {"big": "x" * (WAL_BYTES_MIN + 1)}
         world.must("run-2", "run.create", {"state": state})
         assert path.with_name(f"{path.name}-wal").stat().st_size > WAL_BYTES_MIN
-        poll(lambda: path.stat().st_size > before + WAL_BYTES_MIN, message="the file to grow")
+        poll(lambda: path.stat().st_size > before + WAL_BYTES_MIN, 60.0, "the file to grow")
     finally:
         checkpointer.stop()
         world.close()

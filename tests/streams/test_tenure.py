@@ -31,7 +31,9 @@ def tenure(
     clock: Clock = SYSTEM,
     **settings: Any,
 ) -> Tenure:
-    made = WriterSettings(data=data, prefix="t", redis=streams.url, **settings)
+    made = WriterSettings(
+        data=data, prefix="t", redis=streams.url, lease_ttl_ms=600_000, **settings
+    )
     outside = Outside(lambda: connect(streams.url), clock)
     return Tenure(made, outside, SilentLog(), 0, 1, accept_loss=accept_loss)
 

@@ -109,7 +109,7 @@ class RealServer:
                 stderr=log,
                 start_new_session=True,
             )
-        poll(self._answers, 30.0, f"{self.kind} in {self.folder} to answer")
+        poll(self._answers, 60.0, f"{self.kind} in {self.folder} to answer")
 
     def stop(self) -> None:
         """End it in peace: it writes what it holds, as its settings say."""
@@ -152,7 +152,7 @@ class RealServer:
         process.send_signal(how)
         process.send_signal(signal.SIGCONT)
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -321,7 +321,7 @@ class DaemonWorld(StoredWorld):
 
     def settle(self) -> list[Outcome]:
         batch = self._unsettled
-        ended = poll(lambda: self._ended(batch), 20.0, f"{len(batch)} messages to be settled")
+        ended = poll(lambda: self._ended(batch), 60.0, f"{len(batch)} messages to be settled")
         self._unsettled = [
             message for message, outcome in zip(batch, ended, strict=True) if outcome == HELD
         ]
