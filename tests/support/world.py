@@ -305,12 +305,21 @@ class DaemonWorld(StoredWorld):
         self.daemon = Daemon(settings, server.url, self)
         self.daemon.start()
         self._unsettled: list[Sent] = []
+        try:
+            # While it makes its file, a disk that is slow to sync keeps readers out of it.
+            poll(self._has_begun, 60.0, "the daemon to take its partition")
+        except BaseException:
+            self.close()
+            raise
 
     def info(self, event: str, **fields: Any) -> None:
         """The daemon's log."""
         self.lines.append(f"{event} {fields}")
 
     warning = info
+
+    def _has_begun(self) -> bool:
+        return any(line.startswith(("taken ", "recovered ")) for line in self.lines)
 
     def _deliver(self, message: Sent) -> None:
         fields: Any = dict(message.fields)
