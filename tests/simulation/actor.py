@@ -55,8 +55,11 @@ class Actor:
         *,
         accept_loss: bool = False,
         signs_as: str = "",
+        restored: bool = False,
     ) -> None:
         self.name = name
+        self.restored = restored
+        """Whether it found a file that had been put back."""
         self.signs_as = signs_as or name
         self.data: Path = settings.data
         self.loop: PartitionLoop | None = None

@@ -320,6 +320,7 @@ class World:
             self,
             accept_loss=self.accept_loss,
             signs_as=self._signature(),
+            restored=self.restored,
         )
         self.actors.append(actor)
         self.run(actor)
@@ -376,7 +377,7 @@ class World:
         self.trace.append(f"{actor.name} ended: {type(error).__name__} {error}")
         if isinstance(error, FileBehind):
             time_lost = self.folder_restored or self.time_lost
-            if not time_lost and not (self.restored and not self.archive_whole):
+            if not time_lost and not (actor.restored and not self.archive_whole):
                 raise Violation(f"{error}, though nobody restored one")
             self.accept_loss = True
         elif error is not None and not isinstance(
