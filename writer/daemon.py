@@ -112,6 +112,9 @@ class Daemon:
         ]
         for name, work in (("sweep", self._sweeping.run), ("beat", self._beat)):
             self._threads.append(Thread(target=self._guarded, args=(work, None), name=name))
+        # Before the first thread: nobody may see one that runs, and nothing of the others.
+        for partition in own:
+            self._tell(partition, "starting")
         for thread in self._threads:
             thread.start()
 
@@ -267,7 +270,6 @@ class Daemon:
         It has recovered when a round went well: that it could be taken says little.
         """
         wait_ms = RETRY_MS_MIN
-        self._tell(partition, "starting")
         while self._goes_on():
             try:
                 with self._tenure(partition) as loop:
