@@ -103,7 +103,7 @@ WRONG = {
 def open_file(path: Path) -> apsw.Connection:
     """A partition file, read-only."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    connection.set_busy_timeout(5_000)
+    connection.set_busy_timeout(60_000)
     return connection
 
 
@@ -205,7 +205,7 @@ def waiting(client: redis.Redis, prefix: str = "sw") -> int:
     return total
 
 
-def drained(client: redis.Redis, data: Path, traffic: Traffic, timeout_s: float = 20.0) -> None:
+def drained(client: redis.Redis, data: Path, traffic: Traffic, timeout_s: float = 240.0) -> None:
     """Wait until the last confirmed command of each run has ended and Redis holds none any more.
 
     What Redis lost before is not waited for.

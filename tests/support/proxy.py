@@ -44,7 +44,8 @@ class Proxy:
 
     def refuse(self) -> None:
         """Cut what there is, and close each new connection at once."""
-        self._refusing = True
+        with self._lock:
+            self._refusing = True
         self.cut()
 
     def allow(self) -> None:
@@ -80,10 +81,15 @@ class Proxy:
                 client.close()
                 upstream.close()
                 continue
-            self.accepted += 1
             pair = (client, upstream)
             with self._lock:
+                # Taken just before `refuse`, it is not among those that are cut.
+                if self._refusing:
+                    client.close()
+                    upstream.close()
+                    continue
                 self._pairs.add(pair)
+            self.accepted += 1
             threading.Thread(target=self._pump, args=pair, daemon=True).start()
 
     def _pump(self, client: socket.socket, upstream: socket.socket) -> None:

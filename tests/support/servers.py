@@ -20,7 +20,7 @@ from typing import Any, Literal
 import pytest
 import redis
 
-from tests.support.wait import poll
+from tests.support.wait import PATIENCE_S, poll
 
 Kind = Literal["redis", "valkey"]
 KINDS: tuple[Kind, ...] = ("redis", "valkey")
@@ -92,8 +92,11 @@ class RealServer:
         return self._process.pid
 
     def client(self, **options: Any) -> redis.Redis:
-        """A new client; close it, or use it as a context manager."""
-        return redis.Redis.from_url(self.url, **options)
+        """A new client; close it, or use it as a context manager.
+
+        redis-py's own five seconds for a reply are less than a busy disk may take for a sync.
+        """
+        return redis.Redis.from_url(self.url, **{"socket_timeout": PATIENCE_S, **options})
 
     def start(self) -> None:
         """Start it and wait until it has loaded its data."""
@@ -109,7 +112,7 @@ class RealServer:
                 stderr=log,
                 start_new_session=True,
             )
-        poll(self._answers, 60.0, f"{self.kind} in {self.folder} to answer")
+        poll(self._answers, message=f"{self.kind} in {self.folder} to answer")
 
     def stop(self) -> None:
         """End it in peace: it writes what it holds, as its settings say."""
@@ -142,7 +145,7 @@ class RealServer:
         try:
             with self.client(retry=None) as client:
                 return bool(client.ping())
-        except redis.ConnectionError:
+        except (redis.ConnectionError, redis.TimeoutError):
             return False
 
     def _end(self, how: signal.Signals) -> None:
@@ -152,7 +155,7 @@ class RealServer:
         process.send_signal(how)
         process.send_signal(signal.SIGCONT)
         try:
-            process.wait(60)
+            process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -15,7 +15,7 @@ import pytest
 from tests.support import apply_main
 from tests.support.processes import Process, Processes
 from tests.support.servers import under_ci
-from tests.support.wait import poll
+from tests.support.wait import PATIENCE_S, poll
 
 
 def require_strace() -> str:
@@ -47,13 +47,13 @@ def injected(pid: int, call: str, fault: str, log: Path) -> Iterator[None]:
             [*command, "-e", f"trace={call}", "-e", f"inject={call}:{fault}"], stderr=stderr
         )
     try:
-        poll(lambda: b"attached" in log.read_bytes() or tracer.poll() is not None, 10, "strace")
+        poll(lambda: b"attached" in log.read_bytes() or tracer.poll() is not None, message="strace")
         assert tracer.poll() is None, log.read_text()
         yield
     finally:
         # It detaches, and the process goes on unharmed.
         tracer.send_signal(signal.SIGINT)
-        tracer.wait(10)
+        tracer.wait(PATIENCE_S)
 
 
 class Scripted:
@@ -69,7 +69,7 @@ class Scripted:
         self._server.stdin.write(f"{data} {told}\n".encode())
         self._server.stdin.flush()
         pid = int(self._server.stdout.readline())
-        poll(lambda: _is_stopped(pid), 10, "the child to stop itself")
+        poll(lambda: _is_stopped(pid), message="the child to stop itself")
         with injected(pid, call, fault, self._folder / "strace.log"):
             os.kill(pid, signal.SIGCONT)
             code = int(self._server.stdout.readline())
