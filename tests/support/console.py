@@ -13,13 +13,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.support.wait import poll
+from tests.support.wait import PATIENCE_S, poll
 from writer.health import read_health
 
 TOP = Path(__file__).parent.parent.parent
 # Without a command of its own on PATH, so that a checkout that nobody installed is tested, too.
 PROGRAM = [sys.executable, "-c", "from writer.cli import main; main()"]
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 _NUMBERS = count(1)
 
 
@@ -90,7 +90,7 @@ class RunningDaemon:
 
     def await_running(self) -> None:
         """Until it writes all its partitions."""
-        poll(self._runs, 30, "the daemon to run")
+        poll(self._runs, message="the daemon to run")
 
     def _runs(self) -> bool:
         assert self.process.poll() is None, self.log()
@@ -100,17 +100,23 @@ class RunningDaemon:
         return {told["state"] for told in health["partitions"].values()} == {"running"}
 
     def log(self) -> list[dict[str, Any]]:
-        """What it logged so far."""
-        return [json.loads(line) for line in self._log.read_text().splitlines()]
+        """What it logged so far, but for a line that is being written."""
+        whole, _, _ = self._log.read_bytes().rpartition(b"\n")
+        return [json.loads(line) for line in whole.splitlines()]
 
     def logged(self, action: str) -> list[dict[str, Any]]:
         """Its log lines of an action."""
         return [line for line in self.log() if line.get("action") == action]
 
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to end; returns its exit code."""
+    def stop(self, how: signal.Signals = signal.SIGTERM, *, timeout_s: float = PATIENCE_S) -> int:
+        """Ask it to end; returns its exit code. Fails after the time."""
         self.process.send_signal(how)
-        return self.process.wait(20)
+        return self.wait(timeout_s)
+
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
+        """Its exit code, once it has ended. Fails after the time."""
+        poll(lambda: self.process.poll() is not None, timeout_s, "the daemon to end")
+        return self.process.wait()
 
 
 @contextmanager

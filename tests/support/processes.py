@@ -18,7 +18,7 @@ import pytest
 
 from tests.support import daemon_main
 from tests.support.servers import under_ci
-from tests.support.wait import poll
+from tests.support.wait import PATIENCE_S, poll
 
 TOP = Path(__file__).parents[2]
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -53,19 +53,24 @@ class Process:
 
     def signal(self, number: int) -> None:
         """Send it a signal, if it lives."""
-        if self.running():
-            os.kill(self.pid, number)
+        # It may end, and be reaped, between the two.
+        with suppress(ProcessLookupError):
+            if self.running():
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """SIGKILL, and wait for its end."""
         self.signal(signal.SIGKILL)
-        self._child.wait(10)
+        self._child.wait(PATIENCE_S)
 
-    def wait(self, timeout_s: float = 10.0) -> int:
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
         """Its exit code, once it has ended; negative for a signal. Fails after the time."""
-        code = self._child.wait(timeout_s)
-        if code is None:
+        try:
+            poll(lambda: not self.running(), timeout_s)
+        except AssertionError:
             pytest.fail(f"pid {self.pid} did not end in {timeout_s} s:\n{self.tail()}")
+        code = self._child.wait(PATIENCE_S)
+        assert code is not None
         return code
 
     def begin_log(self, skip: int) -> None:
@@ -73,10 +78,14 @@ class Process:
         self._skip = skip
 
     def lines(self) -> list[dict[str, Any]]:
-        """What this process logged, oldest first. Other than JSON lines are `{"text": ...}`."""
+        """What this process logged, oldest first. Other than JSON lines are `{"text": ...}`.
+
+        One that is being written, or was when the process died, is none yet.
+        """
         with self.log.open("rb") as file:
             file.seek(self._skip)
-            return [_parsed(line) for line in file.read().splitlines()]
+            whole, _, _ = file.read().rpartition(b"\n")
+            return [_parsed(line) for line in whole.splitlines()]
 
     def said(self, event: str, **fields: Any) -> list[dict[str, Any]]:
         """Its log lines of one event, those with these fields."""
@@ -251,8 +260,11 @@ def processes(folder: Path) -> Iterator[Processes]:
         started.end()
 
 
-def wait_taken(process: Process, partitions: int = 1, timeout_s: float = 15.0) -> None:
-    """Wait until a daemon writes all its partitions; fails at once if it ended instead."""
+def wait_taken(process: Process, partitions: int = 1, timeout_s: float = 300.0) -> None:
+    """Wait until a daemon writes all its partitions; fails at once if it ended instead.
+
+    It may have to read a whole archive before.
+    """
 
     def taken() -> bool:
         if len(process.said("taken") + process.said("recovered")) >= partitions:
