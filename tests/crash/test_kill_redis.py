@@ -50,7 +50,7 @@ def test_always_loses_nothing(tmp_path: Path, kind: Kind, kills: int) -> None:
         on.start()
         on.opens()
         kill_redis(on, kills)
-        on.drained(60)
+        on.drained()
         on.all_is_well()
         on.was_quiet()
 
@@ -62,7 +62,7 @@ def test_everysec_tells_what_it_lost(tmp_path: Path, kills: int) -> None:
         on.start()
         on.opens()
         kill_redis(on, kills)
-        on.drained(60)
+        on.drained()
         lost = on.all_is_well(may_be_lost=True)
         print(f"lost {lost} of {on.traffic.total} in {kills} kills; all of them are told as gaps")
         on.was_quiet()

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from threading import Event, Thread
@@ -16,6 +17,7 @@ import pytest
 from tests.support import checks
 from tests.support.scene import scene
 from tests.support.traffic import names
+from tests.support.wait import poll
 from writer.store.reader import StateReader
 
 KILLS = [pytest.param(30, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.soak)]
@@ -31,13 +33,19 @@ def test_a_killed_writer_goes_on_where_it_was(tmp_path: Path, kills: int) -> Non
             for _ in range(kills):
                 on.send(300)
                 time.sleep(chance.uniform(0, 0.12))
+                before = list(reads)
                 on.running.kill()
                 on.start()
-            on.drained(60)
-        assert sum(reads) > 10 * kills
+                poll(partial(each_has_read, reads, before), message="each reader to read")
+            on.drained()
         on.all_is_well()
         ((commits,),) = checks.rows(on.data, "SELECT sum(commits) FROM commits")
         print(f"{kills} kills, {commits} commits, {on.traffic.total} commands, {sum(reads)} reads")
+
+
+def each_has_read(reads: list[int], before: list[int]) -> bool:
+    """Whether each reader has begun one more read since."""
+    return all(now > then for now, then in zip(reads, before, strict=True))
 
 
 @contextmanager
@@ -76,7 +84,7 @@ def look(path: Path, ended: Event, reads: list[int], place: int, wrong: list[str
     """Read on a connection of its own, and a new one now and then, until told to end."""
     while not ended.is_set():
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-        connection.set_busy_timeout(5_000)
+        connection.set_busy_timeout(60_000)
         with closing(connection):
             for _ in range(20):
                 reads[place] += 1

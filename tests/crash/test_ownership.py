@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,11 @@ from tests.support.scene import Scene, scene
 from tests.support.wait import poll
 from writer.health import read_health
 
-TTL_MS = 1_000
+TTL_MS = 4_000
+"""Far more than an owner that lives may be late with renewing it."""
+TAKES_S = 20.0
+LONG_MS = 600_000
+"""A lease that nobody waits for."""
 FENCED, TAKEN = 21, 22
 
 
@@ -36,16 +41,16 @@ def standby(on: Scene, name: str = "standby.log") -> Process:
     second = on.started.writer(
         on.data, on.url, log=name, wait=False, standby=True, lease_ttl_ms=TTL_MS
     )
-    poll(lambda: second.said("standing_by"), 20, "the stand-by to stand by")
+    poll(lambda: second.said("standing_by"), message="the stand-by to stand by")
     return second
 
 
 def test_a_second_daemon_stops_at_once(on: Scene) -> None:
-    began = time.monotonic()
     second = on.started.writer(on.data, on.url, log="second.log", wait=False)
     assert second.wait() == TAKEN
-    assert time.monotonic() - began < 3
-    (ended,) = second.said("ended")
+    # Without waiting for anything.
+    (ended,) = second.lines()
+    assert ended["event"] == "ended"
     assert str(on.running.pid) in ended["cause"]
     assert "stop that daemon" in ended["hint"]
     told = read_health(on.data)
@@ -57,13 +62,13 @@ def test_a_second_daemon_stops_at_once(on: Scene) -> None:
 
 def test_after_a_kill_the_next_one_starts_without_a_cleanup(tmp_path: Path) -> None:
     """Also long before the lease ends: the owner was a process of this host that is gone."""
-    with scene(tmp_path, lease_ttl_ms=60_000) as on:
-        settings = {"data": str(on.data), "redis": on.url, "partitions": 1, "lease_ttl_ms": 60_000}
+    with scene(tmp_path, lease_ttl_ms=LONG_MS) as on:
+        settings = {"data": str(on.data), "redis": on.url, "partitions": 1}
         for _ in range(3):
-            began = time.monotonic()
-            on.writer = on.started.python("tests.support.daemon_main", json.dumps(settings))
-            wait_taken(on.running)
-            assert time.monotonic() - began < 10
+            on.writer = on.started.python(
+                "tests.support.daemon_main", json.dumps({**settings, **on.settings})
+            )
+            wait_taken(on.running, timeout_s=LONG_MS / 5_000)
             on.send(100)
             on.running.kill()
         on.start()
@@ -76,9 +81,7 @@ def test_a_stand_by_takes_over_from_a_dead_writer(on: Scene, deaths: int) -> Non
         second = standby(on, f"standby-{number}.log")
         on.send(100)
         on.running.kill()
-        died = time.time()
-        wait_taken(second)
-        assert second.said("taken")[0]["at"] - died < TTL_MS / 1000 + 1
+        wait_taken(second, timeout_s=TAKES_S)
         on.writer = second
         on.send(100)
         on.drained()
@@ -91,26 +94,26 @@ def test_a_zombie_can_not_commit(on: Scene, pauses: int) -> None:
     """Stopped past its lease and woken, the old writer notices, and ends with a code of its own."""
     chance = random.Random(pauses)
     fenced = 0
-    for number in range(pauses):
+    for number in count():
+        # One that is stopped inside a transaction may have the file again before the other gets it.
+        if number >= pauses and fenced:
+            break
+        assert number < 10 * pauses, "none was ever fenced"
         zombie, second = on.running, standby(on, f"standby-{number}.log")
         on.send(chance.randrange(50, 400))
         time.sleep(chance.uniform(0, 0.02))
         zombie.signal(signal.SIGSTOP)
-        stopped = time.time()
         acts(second)
-        if taken := second.said("taken"):
-            assert taken[0]["at"] - stopped < TTL_MS / 1000 + 1
         on.send(200)
         zombie.signal(signal.SIGCONT)
         if goes_on(zombie, second):
             second.kill()
         else:
             fenced += 1
-            steps_down(zombie, stood_by=zombie is not on.first)
+            steps_down(on, zombie, stood_by=zombie is not on.first)
             on.writer = second
         on.drained()
         on.is_well()
-    assert fenced
     on.all_is_well()
 
 
@@ -119,7 +122,7 @@ def acts(second: Process) -> None:
 
     A zombie that stands still inside a transaction keeps SQLite's lock; the stand-by says whose.
     """
-    poll(lambda: second.said("taken") or second.said("waiting"), 15, "the stand-by to act")
+    poll(lambda: second.said("taken") or second.said("waiting"), TAKES_S, "the stand-by to act")
     for line in second.said("waiting"):
         assert "locked by process" in line["hint"]
 
@@ -128,17 +131,25 @@ def goes_on(zombie: Process, second: Process) -> bool:
     """Whether the zombie woke before the stand-by could get at the file, and has it still."""
     ended = ("taken", "recovered")
     poll(
-        lambda: any(map(second.said, ended)) or len(second.said("standing_by")) == 2,
-        20,
-        "one of the two to have the partition",
+        lambda: any(map(second.said, ended)) or len(second.said("standing_by")) > 1,
+        message="one of the two to have the partition",
     )
     return not any(map(second.said, ended)) and zombie.running()
 
 
-def steps_down(zombie: Process, *, stood_by: bool) -> None:
-    """Wait until the zombie noticed: it ends, or stands by once more if it did before."""
+def steps_down(on: Scene, zombie: Process, *, stood_by: bool) -> None:
+    """Wait until the zombie noticed: it ends, or stands by once more if it did before.
+
+    Should the other one be late with its lease, the zombie has it again, and notices only when it
+    has something to commit.
+    """
+
+    def noticed() -> bool:
+        on.send(20)
+        return len(zombie.said("standing_by")) > 1 or not zombie.running()
+
+    poll(noticed, message="the zombie to notice")
     if stood_by:
-        poll(lambda: len(zombie.said("standing_by")) == 2, 10, "the zombie to notice")
         zombie.kill()
     else:
         assert zombie.wait() == FENCED, zombie.tail()
@@ -153,9 +164,10 @@ def test_a_zombie_with_stand_by_joins_again(on: Scene) -> None:
     wait_taken(second)
     on.send(100)
     first.signal(signal.SIGCONT)
-    poll(lambda: first.said("standing_by"), 10, "the zombie to stand by")
+    # Once more: that is how it had begun.
+    poll(lambda: len(first.said("standing_by")) == 2, message="the zombie to stand by")
     second.kill()
-    poll(lambda: len(first.said("taken")) == 2, 10, "the zombie to take the partition again")
+    poll(lambda: len(first.said("taken")) == 2, message="the zombie to take the partition again")
     on.writer = first
     on.send(100)
     on.all_is_well()
@@ -182,7 +194,7 @@ def test_many_that_start_together_agree_on_one(tmp_path: Path, rounds: int) -> N
 
 def only_one_left(rivals: list[Process]) -> Process:
     """Wait until all but one have ended."""
-    poll(lambda: sum(each.running() for each in rivals) == 1, 15, "all but one to end")
+    poll(lambda: sum(each.running() for each in rivals) == 1, message="all but one to end")
     (winner,) = [each for each in rivals if each.running()]
     return winner
 
