@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
@@ -18,6 +17,8 @@ from writer.health import read_health
 
 pytestmark = pytest.mark.server
 
+STOP_S = 9.0
+"""Less than the ten seconds that a reply may take: a stop does not wait for one."""
 CREATE = '{"run": "%s", "kind": "run.create", "body": {}}\n'
 
 
@@ -31,12 +32,10 @@ def applied(data: Path, run: str, *arguments: str) -> None:
 def test_a_signal_ends_it_cleanly_and_fast(data: Path, how: signal.Signals) -> None:
     with running_daemon(data) as daemon:
         applied(data, "before")
-        asked = monotonic()
         daemon.process.send_signal(how)
         # As an impatient user or process manager does.
         daemon.process.send_signal(how)
-        assert daemon.process.wait(10) == 0
-        assert monotonic() - asked < 4
+        assert daemon.wait(STOP_S) == 0
         assert daemon.logged("stopped")[0]["signal"] == how.name
     assert find(data) is None
     assert read_health(data) is None
@@ -45,12 +44,19 @@ def test_a_signal_ends_it_cleanly_and_fast(data: Path, how: signal.Signals) -> N
     assert statewriter("runs", "--json", data=data).ok().json()["runs"][0]["run_id"] == "before"
 
 
+def test_signals_that_come_as_it_ends_leave_its_exit_code_alone(data: Path) -> None:
+    with running_daemon(data) as daemon:
+        daemon.process.send_signal(signal.SIGTERM)
+        poll(lambda: daemon.logged("stopped"), message="it to say that it stopped")
+        while daemon.process.poll() is None:
+            daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.returncode == 0
+
+
 def test_a_signal_ends_it_while_redis_does_not_answer(data: Path) -> None:
     with real_server() as server, running_daemon(data, "--redis", server.url) as daemon:
         server.pause()
-        asked = monotonic()
-        assert daemon.stop() == 0
-        assert monotonic() - asked < 6
+        assert daemon.stop(timeout_s=STOP_S) == 0
 
 
 def test_it_says_which_server_it_uses(data: Path) -> None:
@@ -109,7 +115,7 @@ def test_it_waits_for_a_server_that_is_not_up_yet(data: Path) -> None:
         server.stop()
         daemon = RunningDaemon(data, "--redis", server.url)
         try:
-            poll(lambda: daemon.logged("waiting"), 20, "it to say that it waits")
+            poll(lambda: daemon.logged("waiting"), message="it to say that it waits")
             server.start()
             daemon.await_running()
         finally:
@@ -122,7 +128,8 @@ def test_an_embedded_server_that_its_owner_stopped_is_started_again(data: Path) 
     with running_daemon(data) as daemon:
         assert daemon.logged("redis")[0]["owned"] is False
         other.stop()
-        poll(lambda: len(daemon.logged("redis")) == 2, 20, "the server to be revived")
+        # A server that is late with an answer is looked for anew, too, and is not its own then.
+        poll(lambda: daemon.logged("redis")[-1]["owned"], message="the server to be revived")
         daemon.await_running()
         applied(data, "revived")
 
@@ -138,10 +145,10 @@ def test_settings_come_from_environment_and_file(data: Path, tmp_path: Path) -> 
 def test_an_embedded_server_that_was_killed_is_started_again(data: Path) -> None:
     with running_daemon(data) as daemon:
         applied(data, "before-the-kill")
-        endpoint = find(data)
+        endpoint = poll(lambda: find(data), message="the server to answer")
         assert endpoint is not None
         os.kill(endpoint.pid, signal.SIGKILL)
-        poll(lambda: len(daemon.logged("redis")) == 2, 40, "the server to be revived")
-        poll(lambda: find(data) is not None, 20, "the server to answer")
+        poll(lambda: len(daemon.logged("redis")) == 2, 120, "the server to be revived")
+        poll(lambda: find(data) is not None, message="the server to answer")
         daemon.await_running()
         applied(data, "after-the-kill")

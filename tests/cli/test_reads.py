@@ -84,7 +84,7 @@ def test_runs_watch_ends_with_ctrl_c(filled: Path) -> None:
         while RUN.encode() not in shown:
             shown += process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=10)
+        _, err = process.communicate(timeout=60)
         assert (process.returncode, err) == (0, b"")
     finally:
         process.kill()
@@ -135,7 +135,7 @@ def test_trace_follow_ends_with_its_run(shared: RunningDaemon) -> None:
         line = json.dumps({"run": "followed", "kind": "run.snapshot", "body": end})
         statewriter("send", "-", "--wait", data=shared.data, stdin=line).ok()
         assert json.loads(process.stdout.readline())["type"] == "end"
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.stdout.close()

@@ -231,7 +231,7 @@ def test_a_pipe_is_sent_while_it_is_still_open(shared: RunningDaemon) -> None:
         assert told["outcome"] == "applied"
         process.stdin.close()
         assert json.loads(process.stdout.readline())["summary"]["commands"] == 1
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.stdout.close()
@@ -246,7 +246,7 @@ def test_a_run_that_ended_lost_its_stream_and_is_settled_all_the_same(
     with running_daemon(data, env={"STATEWRITER_SWEEP_MS": "100"}):
         statewriter("send", "-", "--wait", data=data, stdin=lines).ok()
         with StateReader(data) as reader:
-            poll(lambda: reader.settled(["ended"])["ended"][0] == 2, 10, "the stream to go")
+            poll(lambda: reader.settled(["ended"])["ended"][0] == 2, message="the stream to go")
         again = line("ended", "run.snapshot", ended, producer="p", seq=1)
         ran = statewriter("send", "-", "--wait", data=data, stdin=again).ok()
         assert "1 duplicates" in ran.out
