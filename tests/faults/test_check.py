@@ -60,7 +60,7 @@ def redis_can_not_save(on: Scene) -> Iterator[None]:
     with immutable(on.server.folder):
         on.client.config_set("save", "1 1")
         on.client.set("a", "change")
-        poll(lambda: on.client.info()["rdb_last_bgsave_status"] == "err", 20, "a failed save")
+        poll(lambda: on.client.info()["rdb_last_bgsave_status"] == "err", message="a failed save")
         yield
     on.client.config_set("save", "")
 
@@ -130,6 +130,7 @@ def the_disk_fails(on: Scene) -> Iterator[None]:
 @contextmanager
 def another_holds_the_lock(on: Scene) -> Iterator[None]:
     with closing(apsw.Connection(str(on.data / "p00.sqlite"))) as foreign:
+        foreign.set_busy_timeout(60_000)
         foreign.execute("BEGIN IMMEDIATE")
         on.send(100)
         yield
@@ -182,7 +183,7 @@ def only_a_stand_by_is_there(on: Scene) -> Iterator[None]:
     """The owner was a process of another machine, which we can not ask."""
     on.stops()
     owner = on.traffic.keys.owner(0)
-    on.client.set(owner, "elsewhere:1:0123456789abcdef", px=60_000)
+    on.client.set(owner, "elsewhere:1:0123456789abcdef", px=600_000)
     on.writer = on.started.writer(on.data, on.url, wait=False, standby=True)
     yield
     on.client.delete(owner)
@@ -248,15 +249,16 @@ def test_a_check_says_what_is_wrong(
         lines = capfd.readouterr().out.splitlines()
         return Said(code, [line for line in lines if line.startswith("problem: ")])
 
-    assert check() == (0, [])
+    # A daemon that got no processor for some seconds is silent in between.
+    poll(lambda: check() == (0, []), message="the check to be content")
     with fault.strikes(on):
         # In its first moments a fault may show otherwise: as Redis away from here, say.
-        found = poll(lambda: said if fault.says in str(said := check()) else None, 40, fault.says)
+        found = poll(lambda: said if fault.says in str(said := check()) else None, 120, fault.says)
         assert found.code == fault.code
         assert len(found.problems) == 1
         if fault.code != NO_DAEMON:
             on.is_quiet()
             assert check().code == fault.code
-    poll(lambda: not check().code, 30, "the check to be content again")
+    poll(lambda: not check().code, message="the check to be content again")
     on.send(100)
     on.all_is_well()

@@ -39,7 +39,7 @@ def on(tmp_path: Path) -> Iterator[Scene]:
 def alter(on: Scene, statement: str) -> None:
     """Change the file behind the daemon's back."""
     with closing(apsw.Connection(str(on.data / "p00.sqlite"))) as connection:
-        connection.set_busy_timeout(5_000)
+        connection.set_busy_timeout(60_000)
         connection.execute(statement)
 
 
@@ -74,7 +74,7 @@ def others_go_on(on: Scene, stopped: set[str]) -> None:
             if run not in stopped
         )
 
-    poll(settled, 10, "the other runs to go on")
+    poll(settled, message="the other runs to go on")
 
 
 def test_one_run_stops_and_the_others_go_on(on: Scene) -> None:
@@ -82,7 +82,7 @@ def test_one_run_stops_and_the_others_go_on(on: Scene) -> None:
     on.send(100)
     places = {run: poison(on, run) for run in (first, second)}
     on.send(100)
-    poll(lambda: held(on) == places, 10, "the runs to be held")
+    poll(lambda: held(on) == places, message="the runs to be held")
     others_go_on(on, set(places))
     on.is_well()
     on.was_quiet()
@@ -106,7 +106,7 @@ def test_a_skipped_command_is_a_rejection_with_its_bytes(on: Scene) -> None:
     run = on.traffic.runs[0]
     message_id = poison(on, run)
     on.send(100)
-    poll(lambda: held(on) == {run: message_id}, 10, "the run to be held")
+    poll(lambda: held(on) == {run: message_id}, message="the run to be held")
     ask(on.client, on.traffic.keys, 0, "skip", run, (1, message_id), "the test")
     on.all_is_well()
     ((reason, fields),) = checks.rows(on.data, "SELECT reason, fields FROM rejections")
@@ -117,14 +117,13 @@ def test_a_skipped_command_is_a_rejection_with_its_bytes(on: Scene) -> None:
 def test_an_act_that_names_another_place_is_refused(on: Scene) -> None:
     run = on.traffic.runs[0]
     message_id = poison(on, run)
-    poll(lambda: held(on) == {run: message_id}, 10, "the run to be held")
+    poll(lambda: held(on) == {run: message_id}, message="the run to be held")
     for place in ((2, message_id), (1, "1-1")):
         ask(on.client, on.traffic.keys, 0, "skip", run, place, "the test")
     poll(
         lambda: (
             checks.rows(on.data, "SELECT count(*) FROM acts WHERE outcome = 'refused'") == [(2,)]
         ),
-        10,
-        "the acts to be refused",
+        message="the acts to be refused",
     )
     assert held(on) == {run: message_id}

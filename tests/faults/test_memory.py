@@ -46,7 +46,7 @@ def test_an_archive_of_large_messages(tmp_path: Path) -> None:
     with scene(tmp_path) as on:
         fill(on, 150, 1)
         on.start()
-        poll(lambda: checks.waiting(on.client) == 0, 100, "the backlog to drain")
+        poll(lambda: checks.waiting(on.client) == 0, 300, "the backlog to drain")
         on.stops()
         for path in on.data.glob("p00.sqlite*"):
             path.unlink()

@@ -17,7 +17,9 @@ from tests.support.proxy import Proxy, proxy
 from tests.support.scene import Scene, scene
 from tests.support.wait import poll
 
-GOES_ON_S = 10.0
+GOES_ON_S = 30.0
+"""Sooner than the next sweep, which finds all that waits."""
+AT_ONCE_S = 1.0
 
 
 @pytest.fixture
@@ -113,14 +115,14 @@ def test_our_producer_and_lost_replies(on: Scene, between: Proxy) -> None:
     on.start()
     with Producer(between.url) as producer:
         run = producer.create_run("lossy", run_id="lossy", state={"n": 0})
-        assert not producer.flush(10).waiting
+        assert not producer.flush(60).waiting
         for number in range(100):
             if number % 5 == 0:
                 between.eat_replies(1)
             run.update("progress", f"k{number}", {"n": number + 2})
-        assert not producer.flush(20).waiting
+        assert not producer.flush(60).waiting
         name = producer.producer_id
-    poll(lambda: checks.waiting(on.client) == 0, 10, "the backlog to drain")
+    poll(lambda: checks.waiting(on.client) == 0, message="the backlog to drain")
     on.stops()
     assert checks.sequences(on.data) == {("lossy", name): set(range(1, 102))}
     assert not checks.gaps(on.data)
@@ -130,10 +132,16 @@ def test_our_producer_and_lost_replies(on: Scene, between: Proxy) -> None:
 def test_an_idle_daemon_takes_up_work_at_once(on: Scene) -> None:
     on.start()
     on.opens()
+    # On a busy machine one may be late; one that polls, or that sleeps ever longer, is each time.
+    assert any(takes_up_s(on) < AT_ONCE_S for _ in range(5))
+    assert not on.running.said("waiting")
+    on.all_is_well()
+
+
+def takes_up_s(on: Scene) -> float:
+    """How long some work takes after a while without any."""
     time.sleep(3)
     began = time.monotonic()
     on.send(20)
-    on.drained(1.0)
-    assert time.monotonic() - began < 1
-    assert not on.running.said("waiting")
-    on.all_is_well()
+    on.drained(GOES_ON_S)
+    return time.monotonic() - began

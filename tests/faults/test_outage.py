@@ -36,8 +36,8 @@ def test_an_outage_of_ten_leases(tmp_path: Path) -> None:
         lost.claim("stale", lease_ms=LEASE_MS)
         speak(kept, 5)
         speak(lost, 5)
-        assert not honest.flush().waiting
-        assert not stale.flush().waiting
+        assert not honest.flush(60).waiting
+        assert not stale.flush(60).waiting
 
         on.server.kill()
         between.refuse()
@@ -52,11 +52,11 @@ def test_an_outage_of_ten_leases(tmp_path: Path) -> None:
         taken = successor.run("lost")
         taken.claim("successor", lease_ms=LEASE_MS)
         speak(taken, 5)
-        assert not successor.flush().waiting
+        assert not successor.flush(60).waiting
         between.allow()
-        assert not honest.flush(20).waiting
-        assert not stale.flush(20).waiting
-        poll(lambda: checks.waiting(on.client) == 0, 20, "the backlog to drain")
+        assert not honest.flush(60).waiting
+        assert not stale.flush(60).waiting
+        poll(lambda: checks.waiting(on.client) == 0, message="the backlog to drain")
         on.stops()
         names = {each: each.producer_id for each in (honest, stale, successor)}
 

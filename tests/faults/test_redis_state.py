@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from tests.support import checks
-from tests.support.proxy import proxy
+from tests.support.proxy import Proxy, proxy
 from tests.support.scene import scene
 from tests.support.servers import KINDS, Kind, real_server
 from tests.support.wait import poll
@@ -32,7 +32,7 @@ def test_a_full_redis_is_emptied_by_the_next_writer(tmp_path: Path, kind: Kind) 
         on.client.config_set("maxmemory", "4mb")
         on.client.script_flush()
         on.start()
-        poll(lambda: checks.waiting(on.client) == 0, 20, "the backlog to drain")
+        poll(lambda: checks.waiting(on.client) == 0, 240, "the backlog to drain")
         on.client.config_set("maxmemory", "6mb")
         on.send(100)
         on.was_quiet()
@@ -47,7 +47,7 @@ def test_a_full_redis_under_a_running_daemon(tmp_path: Path) -> None:
         on.running.signal(19)
         on.fills_redis()
         on.running.signal(18)
-        poll(lambda: checks.waiting(on.client) == 0, 20, "the backlog to drain")
+        poll(lambda: checks.waiting(on.client) == 0, 240, "the backlog to drain")
         on.send(100)
         on.all_is_well()
 
@@ -73,28 +73,29 @@ def test_redis_becomes_a_replica_and_a_primary_again(tmp_path: Path, kind: Kind)
         assert checks.rows(on.data, "SELECT count(*) FROM rejections") == [(0,)]
 
 
-def free_port() -> int:
-    """A TCP port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
-
-
-def follow(client: redis.Redis, port: int) -> None:
+def follow(client: redis.Redis, primary: Proxy) -> None:
     """Make a server a replica, and wait until it has all that its primary has."""
-    client.replicaof("127.0.0.1", port)
-    poll(lambda: client.info("replication").get("master_link_status") == "up", 20, "the replica")
+    client.replicaof("127.0.0.1", port_of(primary))
+    poll(
+        lambda: client.info("replication").get("master_link_status") == "up", message="the replica"
+    )
+
+
+def port_of(listening: Proxy) -> str:
+    """Where a proxy listens. A server's own port could be taken between choosing and using it."""
+    return listening.url.rpartition(":")[2].partition("/")[0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_failover_goes_back_to_what_the_replica_had(tmp_path: Path, kind: Kind) -> None:
     """Our server is made a replica of its own former one, which lacks the end, and then primary."""
-    ports = free_port(), free_port()
     with (
-        scene(tmp_path, kind=kind, server={"port": str(ports[0])}) as on,
-        real_server(kind, {"port": str(ports[1])}) as other,
+        scene(tmp_path, kind=kind) as on,
+        real_server(kind) as other,
         other.client() as replica,
+        proxy(on.server.folder) as ours,
+        proxy(other.folder) as theirs,
     ):
         on.start()
         on.opens()
@@ -102,14 +103,14 @@ def test_a_failover_goes_back_to_what_the_replica_had(tmp_path: Path, kind: Kind
             # What is waiting when the replica is cut off comes back with it.
             on.running.signal(signal.SIGSTOP)
             on.send(60)
-            follow(replica, ports[0])
-            poll(lambda: on.client.wait(1, 1_000) == 1, 20, "the replica to have it")
+            follow(replica, ours)
+            poll(lambda: on.client.wait(1, 1_000) == 1, message="the replica to have it")
             replica.replicaof("NO", "ONE")
             on.send(60)
             if settled:
                 on.running.signal(signal.SIGCONT)
                 on.drained()
-            follow(on.client, ports[1])
+            follow(on.client, theirs)
             on.client.replicaof("NO", "ONE")
             on.running.signal(signal.SIGCONT)
             on.is_well()
@@ -196,10 +197,10 @@ def test_a_server_that_can_not_be_used_is_waited_for(tmp_path: Path, url: str, c
         ports = {
             "http": http.getsockname()[1],
             "silent": silent.getsockname()[1],
-            "guarded": guarded.url.rpartition(":")[2].partition("/")[0],
+            "guarded": port_of(guarded),
         }
         on.writer = on.started.writer(on.data, url.format(**ports), wait=False, retry_ms_max=500)
-        poll(lambda: on.running.said("waiting"), 15, "the daemon to wait")
+        poll(lambda: on.running.said("waiting"), message="the daemon to wait")
         assert cause in on.running.said("waiting")[0]["cause"]
         assert "pass-w0rd" not in on.running.tail()
         assert "secret" not in on.running.tail()

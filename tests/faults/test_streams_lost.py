@@ -13,7 +13,9 @@ from tests.support.scene import Scene, scene
 from tests.support.traffic import Traffic, names
 from tests.support.wait import poll
 
-GOES_ON_S = 5.0
+WINDOW_MS = 3_600_000
+GOES_ON_S = 30.0
+"""Sooner than the next sweep, which finds all that waits."""
 
 
 def key(on: Scene, run: str) -> str:
@@ -215,7 +217,10 @@ def test_streams_of_finished_runs_go_away(on: Scene) -> None:
     runs = names(100, "short")
     for times in (1, 2, 3):
         finish(on, runs, "host")
-        poll(lambda: not list(on.client.scan_iter(match="*:run:short-*")), 20, "the streams to go")
+        poll(
+            lambda: not list(on.client.scan_iter(match="*:run:short-*")),
+            message="the streams to go",
+        )
         ended = "SELECT sum(applied), sum(duplicates) FROM cursors WHERE run_id LIKE 'short-%'"
         assert checks.rows(on.data, ended) == [(200, 200 * (times - 1))]
     on.all_is_well()
@@ -224,13 +229,13 @@ def test_streams_of_finished_runs_go_away(on: Scene) -> None:
 def test_a_replay_window_keeps_what_is_settled(tmp_path: Path) -> None:
     """And none of it is applied, or counted, again by the next daemon."""
     with scene(tmp_path) as made:
-        made.start(replay_window_ms=60_000)
+        made.start(replay_window_ms=WINDOW_MS)
         made.send(300)
         for end in (made.dies, made.stops):
-            poll(lambda: checks.settled(made.data) == made.traffic.total, 10, "all to end")
+            poll(lambda: checks.settled(made.data) == made.traffic.total, message="all to end")
             assert checks.waiting(made.client) == made.traffic.total
             end()
-            made.start(replay_window_ms=60_000)
+            made.start(replay_window_ms=WINDOW_MS)
             made.send(100)
         made.stops()
         made.start(replay_window_ms=0)
