@@ -24,9 +24,13 @@ def send_for(on: Scene, seconds: float) -> None:
 
 
 def kill_redis(on: Scene, kills: int) -> None:
-    """Kill and start the server again and again under load, while the daemon lives on."""
+    """Kill and start the server again and again under load, while the daemon lives on.
+
+    At most once a second: the daemon says each time that it waits, and that it goes on.
+    """
     chance = random.Random(kills)
     for _ in range(kills):
+        began = time.monotonic()
         send_for(on, chance.uniform(0.1, 0.4))
         on.server.kill()
         pending = on.traffic.next(20)
@@ -35,6 +39,7 @@ def kill_redis(on: Scene, kills: int) -> None:
         on.server.start()
         # What nobody confirmed is sent again, under the same sequences.
         on.traffic.put(on.client, pending)
+        time.sleep(max(0.0, began + 1 - time.monotonic()))
     on.send(len(on.traffic.runs))
 
 
