@@ -87,7 +87,7 @@ class Site:
 
     def start(self, **settings: Any) -> Daemon:
         """Start a daemon, and wait until it writes every partition."""
-        before = len(self.log.of("taken"))
+        before = len(self.log.lines)
         options = {"sweep_ms": 100, "synchronous": "FULL", "lease_ttl_ms": 1_000, **settings}
         accept_loss = options.pop("accept_loss", False)
         made = WriterSettings(
@@ -95,16 +95,20 @@ class Site:
         )
         self.daemon = Daemon(made, self.server.url, self.log, accept_loss=accept_loss)
         self.daemon.start()
+        daemon = self.daemon
         poll(
-            lambda: (
-                self.daemon is None
-                or self.daemon.error is not None
-                or len(self.log.of("taken")) == before + self.partitions
-            ),
-            10,
-            "the daemon to run",
+            lambda: daemon.error is not None or len(self._taken(before)) == self.partitions,
+            message="the daemon to run",
         )
-        return self.daemon
+        return daemon
+
+    def _taken(self, before: int) -> set[int]:
+        """Partitions that a daemon took; one that had to wait for something is `recovered`."""
+        return {
+            fields["partition"]
+            for event, fields in self.log.lines[before:]
+            if event in ("taken", "recovered")
+        }
 
     def stop(self) -> None:
         """Stop the daemon; raises what ended it, if something did."""
@@ -114,7 +118,13 @@ class Site:
             for partition in range(self.partitions):
                 # Ends the loop's sleep.
                 self.client.zadd(self.keys.ready(partition), {"wake-up": 0})
-            daemon.wait()
+            try:
+                daemon.wait()
+            finally:
+                # One that took too long to stop could not give its lease back, and as its process
+                # lives on, the next one would find the partition taken until that has run out.
+                owners = [self.keys.owner(partition) for partition in range(self.partitions)]
+                poll(lambda: not self.client.exists(*owners), message="the leases to end")
 
     def close(self) -> None:
         """End it all."""
@@ -146,15 +156,23 @@ class Site:
 
     def settle(self) -> None:
         """Until all that was sent is settled."""
-        poll(self._is_settled, 20, f"{self._last} to be settled")
+        poll(self._is_settled, message=f"{self._last} to be settled")
 
     def _is_settled(self) -> bool:
         with StateReader(self.data) as reader:
             known = reader.settled(self._last)
         return all(
-            run in known and (known[run][1] == "0-0" or order_of(known[run][1]) >= order_of(last))
+            run in known
+            and (
+                order_of(known[run][1]) >= order_of(last)
+                # The stream of an ended run was removed. It may have been before this message.
+                or (known[run][1] == "0-0" and not self._waits_in_redis(run))
+            )
             for run, last in self._last.items()
         )
+
+    def _waits_in_redis(self, run: str) -> bool:
+        return bool(self.client.xlen(self.keys.run(partition_of(run, self.partitions), run)))
 
     def forget(self) -> None:
         """What was sent so far is lost: nobody waits for it."""

@@ -33,7 +33,7 @@ def test_segments_go_when_they_are_older_than_they_have_to_be_kept(
     assert all(path.exists() for path in old)
     site.stop()
     site.start(archive_keep_hours=2)
-    poll(lambda: site.log.of("archive_expired"), 10, "old segments to go")
+    poll(lambda: site.log.of("archive_expired"), message="old segments to go")
     site.done("run-1", "run.annotate", {"title": "and it goes on"})
     assert [path.exists() for path in old] == [False, False, True]
     (told,) = site.log.of("archive_expired")
@@ -47,7 +47,9 @@ def test_segments_go_when_they_are_older_than_they_have_to_be_kept(
 def test_without_an_archive_streams_are_trimmed_all_the_same(site: Site) -> None:
     site.start(archive=False)
     some_history(site)
-    poll(lambda: not sum(map(site.client.xlen, site.client.keys("sw:*:run:*"))), 10, "no message")
+    poll(
+        lambda: not sum(map(site.client.xlen, site.client.keys("sw:*:run:*"))), message="no message"
+    )
     site.stop()
     assert segments(archive_folder(site.data, 0)) == []
     with StateReader(site.data) as reader:

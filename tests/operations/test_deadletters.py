@@ -65,7 +65,7 @@ def test_two_at_once_are_once_too(site: Site) -> None:
         (told,) = site.cli("rejections", "redrive", rejection, "--json").ok().lines()
         assert told["outcome"] == "sent"
     site.start()
-    poll(lambda: site.run("run-1")["cursor"]["duplicates"] == 1, 10, "the second to be settled")
+    poll(lambda: site.run("run-1")["cursor"]["duplicates"] == 1, message="the second to be settled")
     assert site.run("run-1")["revision"] == 2
     assert len(site.rows("SELECT * FROM acts WHERE act = 'redrive'")) == 2
 
@@ -161,7 +161,7 @@ def test_drop_forgets_the_bytes_and_nothing_else(running: Site, tmp_path: Path) 
 
     (row,) = running.rows("SELECT * FROM rejections")
     assert (row["fields"], row["head"]) == (None, None)
-    assert row["dropped_at"] > row["recorded_at"]
+    assert row["dropped_at"] >= row["recorded_at"]
     assert (row["reason"], len(row["fields_sha256"])) == ("run_unknown", 32)
     assert running.digest() == before
     shown = running.cli("rejections", "show", rejection).ok().out

@@ -105,7 +105,7 @@ def test_a_stream_that_was_replaced_is_read_from_its_start(site: Site, tmp_path:
     assert told["from_redis"] == 1
     site.client.zadd(site.keys.ready(0), {"run-1": 0})
     site.start()
-    poll(lambda: site.run("run-1")["title"] == "again", 10, "the new stream to be read")
+    poll(lambda: site.run("run-1")["title"] == "again", message="the new stream to be read")
     assert site.digest(tmp_path / "new") == site.digest()
 
 
