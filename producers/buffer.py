@@ -129,9 +129,11 @@ class Buffer:
         deadline = monotonic_s() + timeout_s
         with self._lock:
             serial = next(self._serials)
-            # Within a run order is kept, so its last command is accepted after all others.
-            tails = [queue[-1].sent for queue in self._queues.values()]
-            while tails := [tail for tail in tails if tail.message_id is None]:
+            tails: list[Sent] = []
+            # Within a run order is kept. What was adopted meanwhile goes before all others, too.
+            while tails := [each for each in tails if not (each.message_id or each.dropped)] or [
+                queue[-1].sent for queue in self._queues.values() if queue[0].serial < serial
+            ]:
                 remaining_s = deadline - monotonic_s()
                 if self._stopped or remaining_s <= 0:
                     break
@@ -148,8 +150,6 @@ class Buffer:
     def waiting_before(self, mark: int) -> int:
         """How many of the commands put before the mark still wait."""
         with self._lock:
-            if self._waiting == 0:
-                return 0
             return sum(
                 waiting.serial < mark for queue in self._queues.values() for waiting in queue
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from threading import Thread
+from threading import RLock, Thread
 
 from producers.buffer import Buffer
 from producers.spool import Spool
@@ -21,6 +21,8 @@ class Spiller:
         self._buffer = buffer
         self._spool = spool
         self._after_s = after_ms / 1_000
+        # A close does not wait long for the thread, and must not move again what that is moving.
+        self._lock = RLock()
         self._thread = Thread(target=self._work, name="statewriter-spiller", daemon=True)
         self.fault: str | None = None
 
@@ -46,9 +48,15 @@ class Spiller:
                 self._buffer.spill_failed(self.fault or "it fails", RETRY_S)
 
     def _spill(self, commands: list[Waiting]) -> bool:
+        with self._lock:
+            return self._move(commands)
+
+    def _move(self, commands: list[Waiting]) -> bool:
         named = [(each, each.sent.fields) for each in commands]
-        # What was accepted meanwhile may have lost its bytes: it needs them no more.
+        # What was accepted or moved meanwhile may have lost its bytes: it needs them no more.
         commands = [each for each, fields in named if fields is not None]
+        if not commands:
+            return True
         try:
             places = self._spool.append(
                 [(each.sent.run, fields) for each, fields in named if fields is not None]

@@ -13,7 +13,8 @@ from threading import Event, Thread
 import pytest
 import redis
 
-from producers import Producer, ProducerSettings, Sent
+from producers import Closed, Producer, ProducerSettings, Sent
+from producers.buffer import Buffer
 from producers.spool import Place, Spool, list_spool
 from tests.producers.reading import NOWHERE, PARTITIONS, first_arrivals, messages, stream_of
 from tests.producers.test_lifecycle import TOP, run_script
@@ -139,6 +140,43 @@ def test_only_its_user_can_read_it(spool: Path) -> None:
     made.close()
 
 
+def test_what_is_on_its_way_to_disk_is_not_put_there_again_by_a_close(spool: Path) -> None:
+    producer = Producer(NOWHERE, partitions=PARTITIONS, settings=quick())
+    closed: list[Closed] = []
+    closing = Thread(target=lambda: closed.append(producer.close(0)))
+    disk = producer._outbox._spool
+    assert disk is not None
+    # The disk is slow: the command is being written while the producer is closed.
+    with disk._lock:
+        producer.run("r").resume()
+        producer._outbox._buffer.pause(200)
+        closing.start()
+        closing.join(0.2)
+    closing.join()
+    assert [told[:4] for told in closed] == [(0, 0, 1, 0)]
+    assert [(each.alive, each.commands) for each in list_spool(spool)] == [(False, 1)]
+
+
+def test_a_flush_waits_for_what_is_adopted_meanwhile(spool: Path) -> None:
+    left = spool_of(spool, "left")
+    left.append([("b", command(1))])
+    left.close()
+    buffer = Buffer("p", bytes_max=1 << 20, when_full="block", block_timeout_ms=0)
+    buffer.put("a", "run.resume", {})
+    flushed: list[int] = []
+    flushing = Thread(target=lambda: flushed.append(buffer.flush(60)))
+    flushing.start()
+    poll(lambda: buffer._moved._waiters)  # type: ignore[attr-defined]
+    mine = spool_of(spool, "mine")
+    buffer.adopt(mine.adopt())
+    buffer.accept("a", ["1-0"])
+    flushing.join(0.2)
+    buffer.accept("b", ["2-0"])
+    flushing.join()
+    mine.close()
+    assert flushed == [0]
+
+
 # --- producers --------------------------------------------------------------------------------
 
 
@@ -153,7 +191,7 @@ def test_what_waits_goes_to_disk_and_arrives_in_order_when_redis_is_back(
             assert {handle.state for handle in handles} == {"spooled"}
             late = [producer.run("r").snapshot({"n": n}) for n in range(500, 600)]
             server.start()
-            assert producer.flush().waiting == 0
+            assert producer.flush(60).waiting == 0
         with server.client() as client:
             arrived = first_arrivals(messages(client, "r"))
             assert [message.seq for message in arrived] == list(range(1, 601))
@@ -165,14 +203,18 @@ def test_memory_stays_bounded_while_much_more_is_said(server_kind: Kind) -> None
     with real_server(server_kind) as server:
         server.stop()
         with Producer(
-            server.url, partitions=PARTITIONS, settings=quick(), buffer_bytes_max=400_000
+            server.url,
+            partitions=PARTITIONS,
+            settings=quick(),
+            buffer_bytes_max=400_000,
+            block_timeout_ms=60_000,
         ) as producer:
             run = producer.run("r")
             for n in range(500):
                 run.snapshot({"n": n, "text": "x" * 20_000})
                 assert producer.status().waiting_bytes <= 400_000
             server.start()
-            assert producer.flush(20).waiting == 0
+            assert producer.flush(60).waiting == 0
         with server.client() as client:
             arrived = first_arrivals(messages(client, "r"))
             assert [message.seq for message in arrived] == list(range(1, 501))
@@ -190,7 +232,7 @@ def test_the_next_process_sends_what_the_last_one_left_before_its_own(
 
     with Producer(redis_server.url, partitions=PARTITIONS) as producer:
         mine = producer.run("r").snapshot({"n": 50})
-        assert producer.flush().waiting == 0
+        assert producer.flush(60).waiting == 0
         assert mine.seq == 1
         assert producer.status().accepted == 101
     arrived = messages(redis_client, "r")
@@ -215,7 +257,7 @@ def test_what_was_meant_for_another_server_or_prefix_is_left_alone(
         left.close()
     with Producer(redis_server.url, partitions=PARTITIONS) as producer:
         producer.run("r").resume()
-        assert producer.flush().waiting == 0
+        assert producer.flush(60).waiting == 0
     assert len(messages(redis_client, "r")) == 1
     assert [each.commands for each in list_spool(spool)] == [1, 1]
 
@@ -266,7 +308,7 @@ def test_a_process_that_is_killed_leaves_its_spool_to_the_next(
         host.wait()
     with Producer(redis_server.url, partitions=PARTITIONS) as producer:
         poll(lambda: producer.status().accepted >= 2_000)
-        assert producer.flush().waiting == 0
+        assert producer.flush(60).waiting == 0
     arrived = messages(redis_client, "r")
     # What was in memory only is lost; nothing is lost before it, and nothing out of order.
     assert [m.seq for m in arrived] == list(range(1, len(arrived) + 1))
@@ -296,7 +338,7 @@ def test_a_full_spool_is_an_error_at_the_call_once_memory_is_full_too(
 ) -> None:
     from producers import BufferFull
 
-    settings = ProducerSettings(spool_after_ms=1, spool_bytes_max=20_000)
+    settings = ProducerSettings(spool_after_ms=1, spool_bytes_max=20_000, block_timeout_ms=60_000)
     producer = Producer(NOWHERE, partitions=1, settings=settings, buffer_bytes_max=50_000)
     run, handles = producer.run("r"), []
     with pytest.raises(BufferFull, match="spool_bytes_max"):  # noqa: PT012
@@ -341,7 +383,7 @@ def test_a_stream_takes_no_more_than_it_may_hold(
         poll(lambda: redis_client.xlen(stream_of("r")) == 10)
         arrived += [message.seq for message in messages(redis_client, "r")]
         redis_client.xtrim(stream_of("r"), maxlen=0)
-        assert producer.flush().waiting == 0
+        assert producer.flush(60).waiting == 0
         arrived += [message.seq for message in messages(redis_client, "r")]
     assert arrived == list(range(1, 26))
 
@@ -358,4 +400,4 @@ def test_a_spool_file_that_disappears_is_counted_and_holds_up_nobody(
     left.close(0.1)
     with Producer(redis_server.url, partitions=PARTITIONS) as producer:
         producer.run("r").resume()
-        assert producer.flush().waiting == 0
+        assert producer.flush(60).waiting == 0
