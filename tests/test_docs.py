@@ -201,7 +201,7 @@ def test_the_first_script_does_what_the_readme_says(playground: Playground) -> N
     script = next(block for block in blocks(TOP / "README.md") if block.info == "python runnable")
     run_id = playground.run(script).strip()
     with StateReader(playground.folder / "statewriter-data") as reader:
-        run = poll(lambda: completed(reader, run_id), 20, "the run to be completed")
+        run = poll(lambda: completed(reader, run_id), message="the run to be completed")
         assert [event["type"] for event in reader.trace(run_id)] == [
             "run.create",
             "node_started",
@@ -228,7 +228,7 @@ def test_the_run_from_the_shell_is_completed(playground: Playground) -> None:
             needs_redis_cli(block.text)
             playground.run(block)
     with StateReader(playground.folder / "statewriter-data") as reader:
-        run = poll(lambda: completed(reader, "triage-1"), 20, "the run to be completed")
+        run = poll(lambda: completed(reader, "triage-1"), message="the run to be completed")
     assert (run["workflow"], run["revision"]) == ("triage", 3)
 
 
@@ -259,7 +259,7 @@ def test_the_rights_of_the_acl_are_enough(kind: Kind) -> None:
                     run = producer.create_run("triage", run_id="run-1")
                     run.complete()
                 with StateReader(folder / "data") as reader:
-                    poll(lambda: completed(reader, "run-1"), 20, "the run to be completed")
+                    poll(lambda: completed(reader, "run-1"), message="the run to be completed")
                 for command in ("status", "annotate run-1 --title Done"):
                     subprocess.run(
                         [sys.executable, "-c", CLI, *command.split()],
@@ -274,7 +274,7 @@ def test_the_rights_of_the_acl_are_enough(kind: Kind) -> None:
                 # The sweep removes the stream of an ended run: its rights are enough, too.
                 with server.client() as client:
                     stream = Keys().run(partition_of("run-1", daemon.total), "run-1")
-                    poll(lambda: not client.exists(stream), 20, "the stream to be removed")
+                    poll(lambda: not client.exists(stream), message="the stream to be removed")
     finally:
         shutil.rmtree(folder)
 

@@ -143,7 +143,7 @@ def test_data_stays_when_another_program_takes_over(data: Path, order: tuple[Kin
         sent = client.xadd("messages", {"n": "1"})
         client.xtrim("messages", maxlen=0)
         client.bgrewriteaof()
-        poll(lambda: not client.info("persistence")["aof_rewrite_in_progress"], 20, "rewrite")
+        poll(lambda: not client.info("persistence")["aof_rewrite_in_progress"], message="rewrite")
     with embedded.start(data, [second]) as server, connect(server.url) as client:
         assert client.xinfo_stream("messages")["last-generated-id"] == sent
 
@@ -174,7 +174,7 @@ def test_starts_at_the_same_time_give_one_server(data: Path) -> None:
     for other in others:
         other.communicate()
         assert other.returncode == 0
-    poll(lambda: embedded.find(data) is None, 10, "the owner to have stopped it")
+    poll(lambda: embedded.find(data) is None, message="the owner to have stopped it")
 
 
 def test_starts_in_threads_of_one_process_give_one_server(data: Path) -> None:
@@ -203,7 +203,7 @@ def test_the_server_survives_its_killed_owner_and_the_next_start_adopts_it(data:
     with embedded.start(data) as adopted:
         assert adopted.owned
         assert adopted.endpoint.pid == pid
-    poll(lambda: not Path(f"/proc/{pid}/exe").exists(), 10, "the adopted server to be gone")
+    poll(lambda: not Path(f"/proc/{pid}/exe").exists(), message="the adopted server to be gone")
     assert embedded.find(data) is None
 
 

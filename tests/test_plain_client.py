@@ -93,7 +93,7 @@ class PlainHost:
             told = self.receipts(run)
             return told if len(told) >= count else []
 
-        return poll(all_there, 20, f"{count} receipts")
+        return poll(all_there, message=f"{count} receipts")
 
 
 class SilentLog:
@@ -122,7 +122,7 @@ def data(tmp_path: Path, redis_server: RealServer) -> Iterator[Path]:
 
 @pytest.fixture
 def host(data: Path, redis_client: redis.Redis) -> PlainHost:
-    poll(lambda: redis_client.hget("sw:meta", "partitions"), 10, "the number of partitions")
+    poll(lambda: redis_client.hget("sw:meta", "partitions"), message="the number of partitions")
     return PlainHost(redis_client)
 
 

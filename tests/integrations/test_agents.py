@@ -93,7 +93,7 @@ def test_a_trace_is_a_run_and_its_spans_are_events(producer: Producer, reader: S
                 pass
     finally:
         set_trace_processors([])
-    producer.flush()
+    producer.flush(60)
     poll(lambda: [r["status"] for r in reader.list_runs(workflow=TRACE_KIND).runs] == ["completed"])
     (run,) = reader.list_runs(workflow=TRACE_KIND).runs
     assert run["title"] == "triage"

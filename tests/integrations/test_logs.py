@@ -74,7 +74,7 @@ def test_commands_carry_the_trace_of_the_current_span(
     with tracer.start_as_current_span("turn") as span:
         producer.run("r").resume()
     producer.run("r").resume()
-    producer.flush()
+    producer.flush(60)
     inside, outside = messages(redis_client, "r")
     context = span.get_span_context()
     assert (

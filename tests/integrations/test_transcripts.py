@@ -91,7 +91,7 @@ def test_a_restart_repeats_nothing_and_misses_nothing_with_or_without_positions(
         follower = Follower(producer, folder)
         assert follower.look().lines == 30
         follower.close()
-        producer.wait_applied(producer.create_run("w", run_id="last").resume())
+        producer.wait_applied(producer.create_run("w", run_id="last").resume(), 60)
     assert lines_of(reader, "a.jsonl") == [[{"n": n} for n in range(30)]]
     assert reader.rejections().rejections == []
 

@@ -18,7 +18,12 @@ from writer.store.reader import StateReader
 
 @pytest.fixture(autouse=True)
 def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the producers of this test, and of the processes that it starts, spool."""
+    """Where the producers of this test, and of the processes that it starts, spool.
+
+    They are patient, too: on a busy machine nothing is sent twice for want of an answer.
+    """
+    for name in ("REPLY", "CONNECT", "RECEIPT", "CONFIRM"):
+        monkeypatch.setenv(f"STATEWRITER_{name}_TIMEOUT_MS", "60000")
     folder = tmp_path / "spool"
     monkeypatch.setenv("STATEWRITER_SPOOL", str(folder))
     return folder

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import redis
 
 from producers import Producer, Run, Sent
 from tests.producers.reading import bodies
+from tests.support.servers import RealServer
 from writer.store.reader import StateReader
 
 BIG = "x" * 1_100
@@ -49,4 +52,14 @@ def refused(reader: StateReader, run: str = "r") -> list[str]:
 
 def overwrite(other: Producer, n: int = -1) -> None:
     """Another producer says a state, and it is applied."""
-    other.wait_applied(say(other.run("r"), n))
+    other.wait_applied(say(other.run("r"), n), 60)
+
+
+@contextmanager
+def unanswered(server: RealServer) -> Iterator[None]:
+    """What is said within is said before the writer has answered any of it."""
+    server.pause()
+    try:
+        yield
+    finally:
+        server.resume()

@@ -37,7 +37,7 @@ def test_a_large_state_travels_as_what_changed(
 ) -> None:
     run = producer.create_run("w", run_id="r", state=state_at(0))
     sent = say(run, 1)
-    producer.flush()
+    producer.flush(60)
     assert (sent.seq, sent.kind) == (2, "run.patch")
     (_, body) = bodies(redis_client, "r")[-1]
     assert body == {
@@ -76,7 +76,7 @@ def test_a_state_travels_whole_where_that_is_no_more_or_is_asked_for(
     run = producer.create_run("w", run_id="r")
     say(run, 0)
     call(run)
-    producer.flush()
+    producer.flush(60)
     assert kinds(redis_client) == ["run.create", "run.snapshot", "run.snapshot"]
 
 
@@ -105,7 +105,7 @@ def test_what_was_sent_by_hand_is_built_upon_and_other_commands_are_in_nobodys_w
     run.update("progress", "k", {})
     assert say(run, 1).kind == "run.patch"
     producer.send("r", "run.snapshot", {"state": state_at(5)})
-    assert producer.wait_applied(say(run, 6)).outcome == "applied"
+    assert producer.wait_applied(say(run, 6), 60).outcome == "applied"
     assert state(reader) == state_at(6)
     assert refused(reader) == []
 
@@ -132,7 +132,7 @@ def test_whoever_reads_gets_a_whole_state_before_the_patches_are_as_much_as_one(
     run = producer.create_run("w", run_id="r", state=state_at(0))
     for n in range(60):
         run.snapshot(state_at(0, pad=f"{n} {BIG}"))
-    producer.flush()
+    producer.flush(60)
     since = whole = 0
     for _, fields in raw_messages(redis_client, "r"):
         size = len(fields[b"body"])
@@ -163,7 +163,7 @@ def test_what_a_whole_one_refuses_is_refused_with_the_place_and_nothing_is_forgo
         run.snapshot(state_at(0, pad="x" * 2**24))
     sent = say(run, 1)
     assert (sent.seq, sent.kind) == (2, "run.patch")
-    producer.wait_applied(sent)
+    producer.wait_applied(sent, 60)
     assert state(reader) == state_at(1)
 
 
@@ -175,7 +175,7 @@ def test_the_caller_may_go_on_changing_its_state(producer: Producer, reader: Sta
         mine["n"] = n
         mine["steps"].append({"id": n})
         run.snapshot(mine)
-    producer.wait_applied(run.snapshot(mine))
+    producer.wait_applied(run.snapshot(mine), 60)
     assert state(reader) == mine
     run.complete(output=1)
     poll(lambda: (reader.run("r") or {})["status"] == "completed")
@@ -211,8 +211,8 @@ def test_replies_that_were_eaten_change_nothing(
                 between.eat_replies(1)
             say(run, n)
             if n % 15 == 0:
-                producer.flush()
-        assert producer.flush(30).waiting == 0
+                producer.flush(60)
+        assert producer.flush(60).waiting == 0
         assert between.eaten
         await_applied(reader, "r", 61)
     assert told(reader) == list(range(1, 61))
@@ -278,7 +278,7 @@ def test_a_process_that_died_leaves_its_refusals_and_the_next_one_begins_whole(
     with Producer(redis_server.url, partitions=PARTITIONS, settings=anything) as producer:
         sent = say(producer.run("r"), 3)
         assert sent.kind == "run.snapshot"
-        producer.wait_applied(sent)
+        producer.wait_applied(sent, 60)
     assert settled(reader, "r") >= 6
     assert told(reader) == [-1, -2, 1, 2, 3]
     assert state(reader) == state_at(3)

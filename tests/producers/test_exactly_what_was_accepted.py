@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -29,7 +28,7 @@ DURABLE = {"appendonly": "yes", "appendfsync": "always"}
 
 def await_order(reader: StateReader, run: str, wanted: int) -> None:
     """Wait until the run has so many steps, and these in order."""
-    poll(lambda: in_order(reader, run, wanted), 60)
+    poll(lambda: in_order(reader, run, wanted))
 
 
 def in_order(reader: StateReader, run: str, wanted: int) -> bool:
@@ -46,26 +45,25 @@ def stopped_under_load(
         Producer(server.url, buffer_bytes_max=buffer_bytes_max) as producer,
     ):
         ended = Event()
-        said: defaultdict[str, int] = defaultdict(int)
-        slowest_s = 0.0
+        said = {f"r{n}": 0 for n in range(6)}
 
         def talk(name: str) -> None:
-            nonlocal slowest_s
             run = producer.create_run("w", run_id=name)
             while not ended.is_set():
-                started = time.perf_counter()
                 say(run, said[name])
-                slowest_s = max(slowest_s, time.perf_counter() - started)
                 said[name] += 1
                 ended.wait(0.002)
 
-        threads = [Thread(target=talk, args=(f"r{n}",)) for n in range(6)]
+        threads = [Thread(target=talk, args=(name,)) for name in said]
         for thread in threads:
             thread.start()
         poll(lambda: producer.status().accepted > 100)
         server.stop()
+        before = dict(said)
         ended.wait(seconds)
-        assert producer.status().spooled > 0
+        poll(lambda: producer.status().spooled > 0)
+        # No agent is held up by the outage.
+        poll(lambda: all(said[name] >= before[name] + 100 for name in said))
         server.start()
         # Some more on top, while the spool is being sent.
         ended.wait(0.5)
@@ -73,8 +71,6 @@ def stopped_under_load(
         for thread in threads:
             thread.join()
         assert producer.flush(60).waiting == 0
-        # An agent was never held up by the outage.
-        assert slowest_s < 1
         for name, count in said.items():
             await_order(reader, name, count)
             assert reader.rejections(run=name).rejections == []
@@ -94,7 +90,7 @@ def test_redis_stopped_for_half_a_minute_under_load(server_kind: Kind, tmp_path:
 def test_a_proxy_that_eats_replies_makes_duplicates_and_changes_nothing(
     redis_server: RealServer, tmp_path: Path
 ) -> None:
-    settings = ProducerSettings(pipeline_commands_max=20, reply_timeout_ms=2_000)
+    settings = ProducerSettings(pipeline_commands_max=20)
     with (
         writing(tmp_path / "data", redis_server.url) as reader,
         proxy(redis_server.folder) as between,
@@ -103,10 +99,10 @@ def test_a_proxy_that_eats_replies_makes_duplicates_and_changes_nothing(
         run = producer.create_run("w", run_id="r")
         for n in range(999):
             if n % 50 == 0:
-                producer.flush()
+                producer.flush(60)
                 between.eat_replies(1)
             say(run, n)
-        assert producer.flush(30).waiting == 0
+        assert producer.flush(60).waiting == 0
         await_applied(reader, "r", 1_000)
         poll(lambda: (reader.run("r") or {})["cursor"]["duplicates"] >= between.eaten)
         assert between.eaten >= 10
@@ -132,7 +128,7 @@ def test_fifty_threads_on_shared_runs(redis_server: RealServer, tmp_path: Path) 
             thread.start()
         for thread in threads:
             thread.join()
-        assert producer.flush().waiting == 0
+        assert producer.flush(60).waiting == 0
         for run in runs:
             await_applied(reader, run.id, 401)
             events = reader.trace(run.id, limit=1_000)
@@ -181,7 +177,7 @@ def test_a_process_killed_amid_its_buffer_with_redis_gone_has_all_that_it_was_to
                 rest = [int(line) for line in host.stdout if line.endswith("\n")]
             server.start()
             with Producer(server.url):
-                poll(lambda: len(numbers(reader, "r")) >= max([told, *rest]), 30)
+                poll(lambda: len(numbers(reader, "r")) >= max([told, *rest]))
                 found = numbers(reader, "r")
             assert found == list(range(len(found)))
             assert reader.rejections(run="r").rejections == []
@@ -200,7 +196,7 @@ mine = producer.create_run("w", run_id="child") if child == 0 else run
 for n in range(0 if child == 0 else 200, 400):
     say(mine, n)
 if child == 0:
-    assert producer.close().undelivered == 0
+    assert producer.close(60)[1:3] == (0, 0)
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 """
@@ -225,8 +221,10 @@ def work(url: str, number: int) -> str:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_the_workers_of_a_process_pool_say_all(
-    method: str, redis_server: RealServer, tmp_path: Path
+    method: str, redis_server: RealServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A worker that ends puts on disk what Redis does not take in time.
+    monkeypatch.setenv("STATEWRITER_EXIT_TIMEOUT_MS", "60000")
     context: Any = multiprocessing.get_context(method)
     with writing(tmp_path / "data", redis_server.url) as reader:
         with ProcessPoolExecutor(2, mp_context=context) as pool:
@@ -246,7 +244,7 @@ def test_a_gap_shows_what_was_dropped(redis_server: RealServer, tmp_path: Path) 
             handles = [run.snapshot({"text": "x" * 5_000}) for _ in range(20)]
         finally:
             redis_server.resume()
-        assert producer.flush().waiting == 0
+        assert producer.flush(60).waiting == 0
         last = run.resume()
         closed = producer.close()
         dropped = [handle.seq for handle in handles if handle.state == "dropped"]

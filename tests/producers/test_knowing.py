@@ -66,7 +66,7 @@ def test_any_handle_can_be_waited_for_and_says_what_the_first_one_came_to(
 ) -> None:
     run = producer.create_run("w")
     handles = [say(run, n) for n in range(5)]
-    receipts = [producer.wait_applied(handle) for handle in handles]
+    receipts = [producer.wait_applied(handle, 60) for handle in handles]
     assert [(r.outcome, r.revision) for r in receipts] == [("applied", n) for n in range(2, 7)]
     found = reader.run(run.id)
     assert found is not None
@@ -85,22 +85,24 @@ def test_a_receipt_that_got_lost_is_asked_for_again_with_the_same_sequence(
         producer.create_run("w", run_id="r")
         with writing(tmp_path / "data", redis_server.url) as reader:
             run = producer.run("r")
+            handle = run.snapshot({"n": 1})
+            producer.flush(60)
             with pytest.raises(NotConfirmed, match="accepted"):
-                producer.wait_applied(run.snapshot({"n": 1}), timeout_s=0.3)
+                producer.wait_applied(handle, timeout_s=0.3)
             handle = run.snapshot({"n": 2})
-            producer.flush()
+            producer.flush(60)
             redis_client.delete(key)
-            receipt = producer.wait_applied(handle)
+            receipt = producer.wait_applied(handle, 60)
             assert (receipt.outcome, receipt.revision) == ("applied", 3)
             assert reader.state("r") == {"n": 2}
 
 
 def test_without_a_writer_nothing_is_confirmed(redis_server: RealServer) -> None:
-    with (
-        Producer(redis_server.url, partitions=PARTITIONS) as producer,
-        pytest.raises(NotConfirmed, match="accepted"),
-    ):
-        producer.wait_applied(producer.run("r").resume(), timeout_s=0.2)
+    with Producer(redis_server.url, partitions=PARTITIONS) as producer:
+        handle = producer.run("r").resume()
+        producer.flush(60)
+        with pytest.raises(NotConfirmed, match="accepted"):
+            producer.wait_applied(handle, timeout_s=0.2)
     away = Producer(NOWHERE, partitions=PARTITIONS)
     with pytest.raises(NotConfirmed, match=r"waiting|spooled"):
         away.wait_applied(away.run("r").resume(), timeout_s=0.1)
@@ -117,7 +119,7 @@ def test_refusals_reach_the_callback_once_each(
         run.snapshot({}, expected_revision=99)
         producer.run("unknown").resume()
         poll(lambda: len(heard) == 2)
-        producer.wait_applied(run.snapshot({"n": 2}))
+        producer.wait_applied(run.snapshot({"n": 2}), 60)
     assert {(receipt.run, receipt.seq, receipt.reason) for receipt in heard} == {
         ("r", 3, "revision_conflict"),
         ("unknown", 1, "run_unknown"),
@@ -150,7 +152,7 @@ def test_a_hold_claims_renews_and_releases(producer: Producer, reader: StateRead
         # Renewed without a word of ours.
         poll(lambda: (reader.run(run.id) or {})["lease"]["renewed_at"] > lease["renewed_at"])
         assert hold.lost is None
-    producer.wait_applied(say(run, 2))
+    producer.wait_applied(say(run, 2), 60)
     assert (reader.run(run.id) or {})["lease"]["released_at"]
     assert reader.rejections(run=run.id).rejections == []
 
@@ -163,12 +165,12 @@ def test_the_old_owners_next_call_raises_once_another_one_has_the_run(
     with pytest.raises(LeaseLost, match="lease_") as caught:  # noqa: PT012, SIM117
         with run.hold("old", lease_ms=60_000) as hold:
             session.bind()
-            producer.wait_applied(say(run, 1))
+            producer.wait_applied(say(run, 1), 60)
             with Producer(redis_server.url) as other:
                 # The same owner from another process: granted at once, and the old token ends.
                 theirs = other.run(run.id)
                 with theirs.hold("old", confirm=True):
-                    other.wait_applied(say(theirs, 2))
+                    other.wait_applied(say(theirs, 2), 60)
                     say(run, 3)
                     poll(lambda: hold.lost)
                     with pytest.raises(LeaseLost):
@@ -189,7 +191,7 @@ def test_a_hold_that_is_to_be_confirmed_does_not_begin_while_another_one_has_the
             with other.run(run.id).hold("second", confirm=True):
                 begun.set()
         assert not begun.is_set()
-        producer.wait_applied(say(run, 1))
+        producer.wait_applied(say(run, 1), 60)
     assert reader.state(run.id) == {"n": 1}
 
 
@@ -206,11 +208,11 @@ def test_the_async_face_says_the_same_and_awaits_what_waits(
                     say(run, n)
                 with run.session("s") as session:
                     session.entry({"id": "e"})
-                receipt = await producer.wait_applied(run.snapshot({"n": 100}, confirm=True))
+                receipt = await producer.wait_applied(run.snapshot({"n": 100}, confirm=True), 60)
                 assert receipt.outcome == "applied"
                 with pytest.raises(CommandRejected):
-                    await producer.wait_applied(producer.run("unknown").resume())
-            assert (await producer.flush()).waiting == 0
+                    await producer.wait_applied(producer.run("unknown").resume(), 60)
+            assert (await producer.flush(60)).waiting == 0
 
     asyncio.run(host())
     poll(lambda: (reader.run("r") or {})["status"] == "completed")
@@ -223,7 +225,7 @@ def test_a_thousand_waits_at_once_each_get_their_receipt(
         async with AsyncProducer(redis_server.url) as producer:
             run = producer.create_run("w", run_id="r")
             handles = [run.update("progress", f"k{n}", {}, confirm=True) for n in range(1_000)]
-            return await asyncio.gather(*(producer.wait_applied(handle, 20) for handle in handles))
+            return await asyncio.gather(*(producer.wait_applied(handle, 60) for handle in handles))
 
     receipts = asyncio.run(host())
     assert [receipt.revision for receipt in receipts] == list(range(2, 1_002))
@@ -256,7 +258,7 @@ def test_cancelled_tasks_tear_no_call_and_stop_no_sending(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            assert (await producer.flush()).waiting == 0
+            assert (await producer.flush(60)).waiting == 0
 
     asyncio.run(host())
     for name, count in said.items():

@@ -37,7 +37,7 @@ def assert_arrived(client: redis.Redis, run: str, handles: list[Sent]) -> None:
 
 def await_accepted(producer: Producer, wanted: int) -> None:
     """Wait until Redis has accepted so many commands at least."""
-    poll(lambda: producer.status().accepted >= wanted)
+    poll(lambda: producer.status().accepted >= wanted, message=f"{wanted} to be accepted")
 
 
 @contextmanager
@@ -54,8 +54,10 @@ def test_what_is_said_before_redis_runs_arrives_when_it_does(
     server_kind: Kind, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="statewriter.producer")
+    # All of it stays in memory, however long saying it takes.
+    settings = ProducerSettings(spool_after_ms=600_000)
     with stopped_server(server_kind) as server:
-        with Producer(server.url, partitions=PARTITIONS) as producer:
+        with Producer(server.url, partitions=PARTITIONS, settings=settings) as producer:
             runs = [f"r{n}" for n in range(5)]
             handles: dict[str, list[Sent]] = {run: [] for run in runs}
             for _ in range(300):
@@ -66,8 +68,9 @@ def test_what_is_said_before_redis_runs_arrives_when_it_does(
             assert producer.status().waiting_bytes > 1_500 * 1_000
             assert not producer.status().connected
             server.start()
-            assert producer.flush().waiting == 0
-            poll(lambda: producer.status().error is None)
+            assert producer.flush(60).waiting == 0
+            poll(lambda: "action=redis_regained" in caplog.text)
+            assert producer.status().error is None
             assert producer.status().accepted == 1_500
         with server.client() as client:
             for run in runs:
@@ -100,7 +103,7 @@ def test_a_server_killed_under_load_loses_nothing_that_was_accepted_and_gets_the
                 server.start()
             for thread in threads:
                 thread.join()
-            assert producer.flush(20).waiting == 0
+            assert producer.flush(60).waiting == 0
         with server.client() as client:
             for run, sent in handles.items():
                 assert len(sent) == 1_000
@@ -113,16 +116,16 @@ def test_answers_that_come_too_late_make_repeats_under_the_same_sequences(
     with real_server(server_kind) as server:
         with server.client() as client:
             client.hset("sw:meta", "partitions", PARTITIONS)
-        settings = ProducerSettings(reply_timeout_ms=100, connect_timeout_ms=100)
+        settings = ProducerSettings(reply_timeout_ms=500, connect_timeout_ms=500)
         with Producer(server.url, partitions=PARTITIONS, settings=settings) as producer:
             run = producer.run("r")
             handles = [run.snapshot({"n": 0})]
-            producer.flush()
+            producer.flush(60)
             server.pause()
             handles += [run.snapshot({"n": n}) for n in range(1, 200)]
             poll(lambda: producer.status().error, message="the timeout")
             server.resume()
-            assert producer.flush().waiting == 0
+            assert producer.flush(60).waiting == 0
         with server.client() as client:
             assert_arrived(client, "r", handles)
             assert len(messages(client, "r")) > 200
@@ -170,7 +173,7 @@ def test_a_server_that_refuses_gets_everything_in_order_when_it_takes_it_again(
         with Producer(server.url, partitions=PARTITIONS) as producer:
             run = producer.run("r")
             handles = [run.snapshot({}) for _ in range(10)]
-            producer.flush()
+            producer.flush(60)
             harm(client)
             handles += [run.snapshot({}) for _ in range(300)]
             poll(lambda: producer.status().error, message="the refusal")
@@ -178,7 +181,7 @@ def test_a_server_that_refuses_gets_everything_in_order_when_it_takes_it_again(
             assert flushed.waiting == 300
             assert says in (flushed.error or "")
             mend(client)
-            assert producer.flush().waiting == 0
+            assert producer.flush(60).waiting == 0
         assert_arrived(client, "r", handles)
 
 
@@ -195,7 +198,7 @@ def test_a_wrong_password_is_surfaced_once_and_nothing_is_dropped(
             handles.append(run.snapshot({}))
             assert producer.flush(0.3).error
             client.config_set("requirepass", "wrong-pw")
-            assert producer.flush().waiting == 0
+            assert producer.flush(60).waiting == 0
         assert_arrived(client, "r", handles)
     denials = [record for record in caplog.records if "redis_denies" in record.getMessage()]
     assert len(denials) == 1
@@ -215,7 +218,7 @@ def test_one_run_that_redis_refuses_holds_up_no_other(
         assert producer.flush(0.05).waiting == 700
         assert "WRONGTYPE" in (producer.status().error or "")
         redis_client.delete(stream_of("bad"))
-        assert producer.flush().waiting == 0
+        assert producer.flush(60).waiting == 0
     assert_arrived(redis_client, "good", good)
     assert_arrived(redis_client, "bad", bad)
     assert len([r for r in caplog.records if "redis_refuses" in r.getMessage()]) == 1
@@ -239,7 +242,7 @@ def test_what_redis_refuses_amid_a_run_keeps_back_all_that_follows(
             None,
         ]
         redis_client.delete(stream_of("r"))
-        assert producer.flush().waiting == 0
+        assert producer.flush(60).waiting == 0
     arrived = messages(redis_client, "r")
     assert [message.seq for message in arrived] == list(range(3, 301))
 
@@ -253,7 +256,7 @@ def test_a_refused_mark_keeps_the_commands_back_too(
         poll(lambda: producer.status().error)
         assert not redis_client.exists(stream_of("r"))
         redis_client.delete(ready_of("r"))
-        producer.flush()
+        producer.flush(60)
     assert_arrived(redis_client, "r", handles)
     assert redis_client.zscore(ready_of("r"), "r")
 
@@ -264,7 +267,7 @@ def test_a_mark_that_is_refused_later_costs_one_copy_at_most(
     with Producer(redis_server.url, partitions=PARTITIONS) as producer:
         run = producer.run("r")
         handles = [run.snapshot({"n": 0})]
-        producer.flush()
+        producer.flush(60)
         redis_client.set(ready_of("r"), "no set of marks")
         handles.append(run.snapshot({"n": 1}))
         for _ in range(3):
@@ -272,7 +275,7 @@ def test_a_mark_that_is_refused_later_costs_one_copy_at_most(
             poll(lambda: "cmdstat_eval" in redis_client.info("commandstats"))
         assert producer.status().waiting == 1
         redis_client.delete(ready_of("r"))
-        producer.flush()
+        producer.flush(60)
     assert len(messages(redis_client, "r")) <= len(handles) + 1
     assert_arrived(redis_client, "r", handles)
     assert redis_client.zscore(ready_of("r"), "r")
@@ -293,11 +296,11 @@ def test_the_data_folders_server_is_found_when_it_comes_and_again_when_it_moves(
         endpoint.write_text('{"url": "unix:///half-wri')
         with real_server(server_kind) as one, real_server(server_kind) as two:
             endpoint.write_bytes(orjson.dumps({"url": one.url, "label": "any"}))
-            assert producer.flush().waiting == 0
+            assert producer.flush(60).waiting == 0
             endpoint.write_bytes(orjson.dumps({"url": two.url}))
             one.stop()
             second = [run.snapshot({})]
-            assert producer.flush().waiting == 0
+            assert producer.flush(60).waiting == 0
             with two.client() as client:
                 assert_arrived(client, "r", second)
             one.start()
@@ -313,7 +316,7 @@ def test_without_a_number_of_partitions_commands_wait_for_the_first_writer(
         assert producer.status().partitions is None
         assert redis_client.keys("sw:{*") == []
         redis_client.hset("sw:meta", mapping={"partitions": "7", "contract_version": "1"})
-        assert producer.flush().waiting == 0
+        assert producer.flush(60).waiting == 0
         assert producer.status().partitions == 7
     for handle in handles:
         assert redis_client.xlen(f"sw:{{{partition_of(handle.run, 7)}}}:run:{handle.run}") == 1
@@ -331,7 +334,7 @@ def test_two_numbers_of_partitions_are_an_error_at_the_call_until_they_agree(
             run.resume()
         assert redis_client.keys("sw:{*") == []
         redis_client.hset("sw:meta", "partitions", PARTITIONS)
-        assert producer.flush().waiting == 0
+        assert producer.flush(60).waiting == 0
         handles.append(run.resume())
         assert [handle.seq for handle in handles] == [1, 2]
     assert [r.levelname for r in caplog.records if "meta_mismatch" in r.getMessage()] == ["ERROR"]
@@ -343,7 +346,7 @@ def test_a_number_of_partitions_is_looked_for_until_the_first_writer_named_it(
     producer = Producer(redis_server.url, partitions=PARTITIONS)
     run = producer.run("r")
     run.resume()
-    assert producer.flush().waiting == 0
+    assert producer.flush(60).waiting == 0
     redis_client.hset("sw:meta", "partitions", "3")
     run.resume()
     poll(lambda: producer.status().error)
@@ -368,6 +371,7 @@ def test_a_closed_producer_reports_what_it_could_not_deliver(
     producer = Producer(NOWHERE, partitions=1, when_full="block")
     for _ in range(3):
         producer.run("r").resume()
+    poll(lambda: producer.status().error, message="the sender to notice")
     closed = producer.close(timeout_s=0.1)
     assert (closed.accepted, closed.undelivered) == (0, 3)
     assert closed.error

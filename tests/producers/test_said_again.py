@@ -29,7 +29,7 @@ from producers import (
 )
 from producers.receipts import OnReceipt
 from tests.producers.reading import PARTITIONS
-from tests.producers.stating import overwrite, refused, say, state, state_at, told
+from tests.producers.stating import overwrite, refused, say, state, state_at, told, unanswered
 from tests.producers.test_lifecycle import run_script
 from tests.producers.writing import await_applied
 from tests.support.proxy import proxy
@@ -39,6 +39,7 @@ from writer.store.reader import StateReader
 
 
 def test_what_was_refused_since_another_wrote_is_said_again_and_nobody_hears_of_it(
+    redis_server: RealServer,
     producer: Producer,
     other: Producer,
     reader: StateReader,
@@ -48,9 +49,10 @@ def test_what_was_refused_since_another_wrote_is_said_again_and_nobody_hears_of_
     caplog.set_level(logging.INFO, "statewriter.producer")
     run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
     overwrite(other)
-    handles = [say(run, n) for n in range(1, 6)]
+    with unanswered(redis_server):
+        handles = [say(run, n) for n in range(1, 6)]
     assert {handle.kind for handle in handles} == {"run.patch"}
-    receipts = [producer.wait_applied(handle) for handle in handles]
+    receipts = [producer.wait_applied(handle, 60) for handle in handles]
     assert [receipt.outcome for receipt in receipts] == ["applied"] * 5
     assert [handle.receipt for handle in handles] == receipts
     assert {handle.state for handle in handles} == {"accepted"}
@@ -63,7 +65,7 @@ def test_what_was_refused_since_another_wrote_is_said_again_and_nobody_hears_of_
     # And the chain goes on upon what was said again.
     sent = say(run, 6)
     assert sent.kind == "run.patch"
-    producer.wait_applied(sent)
+    producer.wait_applied(sent, 60)
     assert state(reader) == state_at(6)
     assert len(refused(reader)) == 5
 
@@ -76,11 +78,11 @@ def test_a_whole_state_that_was_said_meanwhile_stays_the_last_one_and_the_events
     lost = [say(run, 1), say(run, 2)]
     run.send("run.snapshot", {"state": state_at(3)})
     kept = say(run, 4)
-    assert [producer.wait_applied(each).outcome for each in (*lost, kept)] == ["applied"] * 3
+    assert [producer.wait_applied(each, 60).outcome for each in (*lost, kept)] == ["applied"] * 3
     assert state(reader) == state_at(4)
     assert sorted(told(reader)) == [-1, 1, 2, 4]
     assert heard == []
-    producer.wait_applied(say(run, 5))
+    producer.wait_applied(say(run, 5), 60)
     assert state(reader) == state_at(5)
 
 
@@ -92,10 +94,10 @@ def test_who_loses_again_and_again_sends_whole_states_from_then_on(
         overwrite(other)
         sent = say(run, n)
         assert sent.kind == "run.patch"
-        assert producer.wait_applied(sent).outcome == "applied"
+        assert producer.wait_applied(sent, 60).outcome == "applied"
     sent = say(run, 4)
     assert sent.kind == "run.snapshot"
-    producer.wait_applied(sent)
+    producer.wait_applied(sent, 60)
     assert state(reader) == state_at(4)
     assert told(reader) == [-1, 1, -1, 2, -1, 3, 4]
     assert heard == []
@@ -110,7 +112,7 @@ def test_an_applied_patch_in_between_starts_the_count_again(
         for each in (n, n + 1):
             sent = say(run, each)
             assert sent.kind == "run.patch"
-            producer.wait_applied(sent)
+            producer.wait_applied(sent, 60)
     assert state(reader) == state_at(12)
 
 
@@ -121,7 +123,7 @@ def test_a_snapshot_of_ours_that_is_refused_takes_nothing_with_it(
     say(run, 1)
     run.snapshot(state_at(9), expected_revision=99)
     handles = [say(run, n) for n in range(2, 5)]
-    assert [producer.wait_applied(handle).outcome for handle in handles] == ["applied"] * 3
+    assert [producer.wait_applied(handle, 60).outcome for handle in handles] == ["applied"] * 3
     assert state(reader) == state_at(4)
     assert told(reader) == [1, 2, 3, 4]
     assert [receipt.reason for receipt in heard] == ["revision_conflict"]
@@ -131,40 +133,53 @@ def test_refusals_of_another_kind_are_the_hosts_to_know(
     producer: Producer, other: Producer, reader: StateReader, heard: list[Receipt]
 ) -> None:
     run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
-    other.wait_applied(other.run("r").complete(state=state_at(1)))
+    other.wait_applied(other.run("r").complete(state=state_at(1)), 60)
     with pytest.raises(CommandRejected, match="run_terminal"):
-        producer.wait_applied(say(run, 2))
+        producer.wait_applied(say(run, 2), 60)
+    # The callback is called after whoever waits may go on.
+    poll(lambda: heard)
     assert [receipt.reason for receipt in heard] == ["run_terminal"]
     # Whole, since what it would build on was refused.
     assert say(run, 3).kind == "run.snapshot"
 
 
 def test_whoever_lost_the_lease_says_nothing_again(
-    producer: Producer, other: Producer, reader: StateReader, heard: list[Receipt]
+    redis_server: RealServer,
+    producer: Producer,
+    other: Producer,
+    reader: StateReader,
+    heard: list[Receipt],
 ) -> None:
     run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
     with pytest.raises(LeaseLost), run.hold("me"):  # noqa: PT012
-        producer.wait_applied(say(run, 1))
+        producer.wait_applied(say(run, 1), 60)
         theirs = other.run("r")
         theirs.claim("me", confirm=True)
-        other.wait_applied(say(theirs, -1))
-        said = [say(run, 2), say(run, 3)]
+        other.wait_applied(say(theirs, -1), 60)
+        with unanswered(redis_server):
+            said = [say(run, 2), say(run, 3)]
         for sent in said:
             with pytest.raises(LeaseLost):
-                producer.wait_applied(sent)
+                producer.wait_applied(sent, 60)
         say(run, 4)
     assert told(reader) == [1, -1]
+    poll(lambda: len(heard) >= 2)
     assert {receipt.reason for receipt in heard} == {"lease_token_changed"}
 
 
 def test_nothing_is_said_again_after_the_run_has_ended(
-    producer: Producer, other: Producer, reader: StateReader, heard: list[Receipt]
+    redis_server: RealServer,
+    producer: Producer,
+    other: Producer,
+    reader: StateReader,
+    heard: list[Receipt],
 ) -> None:
     run = producer.create_run("w", run_id="r", state=state_at(0), confirm=True)
     overwrite(other)
-    say(run, 1)
-    say(run, 2)
-    run.complete()
+    with unanswered(redis_server):
+        say(run, 1)
+        say(run, 2)
+        run.complete()
     poll(lambda: (reader.run("r") or {})["status"] == "completed")
     assert state(reader)["n"] == 2
     poll(lambda: len(heard) == 2)
@@ -210,15 +225,15 @@ def test_threads_that_share_a_run_lose_nothing(
         thread.join()
     handles = [sent for each in said.values() for sent in each]
     for sent in handles:
-        assert producer.wait_applied(sent).outcome == "applied"
+        assert producer.wait_applied(sent, 60).outcome == "applied"
     assert sorted(told(reader)) == sorted(
         [-1] * 6 + [100 * n + step % 7 for n in range(4) for step in range(30)]
     )
     assert heard == []
     # All of them are of one producer: who was said last is last.
     last = max((sent.latest for sent in handles), key=lambda sent: sent.seq)
-    assert producer.wait_applied(last).revision
-    assert state(reader, "r", producer.wait_applied(last).revision) in [
+    assert producer.wait_applied(last, 60).revision
+    assert state(reader, "r", producer.wait_applied(last, 60).revision) in [
         state_at(100 * n + step % 7, at=step) for n in range(4) for step in range(30)
     ]
 
@@ -244,7 +259,7 @@ def test_whatever_two_producers_say_at_once_over_a_bad_link_is_there_once(
                 case 2:
                     between.eat_replies(1)
                 case 3 | 4:
-                    producer.flush()
+                    producer.flush(60)
 
     with (
         proxy(redis_server.folder) as between,
@@ -258,7 +273,7 @@ def test_whatever_two_producers_say_at_once_over_a_bad_link_is_there_once(
         for thread in threads:
             thread.join()
         for producer, sent in said:
-            assert producer.wait_applied(sent, 30).outcome == "applied"
+            assert producer.wait_applied(sent, 60).outcome == "applied"
         assert Counter(told(reader)) == wanted
         assert {receipt.reason for receipt in heard} <= {"revision_conflict"}
 
@@ -269,10 +284,10 @@ def test_the_async_face_says_again_what_was_refused(
     async def host() -> list[Receipt]:
         async with AsyncProducer(redis_server.url, partitions=PARTITIONS) as producer:
             run = producer.create_run("w", run_id="r", state=state_at(0))
-            await producer.wait_applied(say(run, 1))
+            await producer.wait_applied(say(run, 1), 60)
             await asyncio.to_thread(overwrite, other)
             handles = [say(run, n) for n in range(2, 6)]
-            return [await producer.wait_applied(handle) for handle in handles]
+            return [await producer.wait_applied(handle, 60) for handle in handles]
 
     assert [receipt.outcome for receipt in asyncio.run(host())] == ["applied"] * 4
     assert state(reader) == state_at(5)
@@ -293,7 +308,7 @@ def cramped(url: str, policy: Any, on_rejected: OnReceipt) -> Iterator[tuple[Pro
         stuck = producer.create_run("w", run_id="stuck")
         for n in range(4):
             stuck.update("progress", f"k{n}", {})
-        producer.flush()
+        producer.flush(60)
         for n in range(6):
             stuck.update("progress", f"k{n}", {"text": "x" * 4_000})
         yield producer, run
@@ -311,7 +326,7 @@ def test_a_refusal_stands_where_the_buffer_has_no_room_to_say_it_again(
         overwrite(other)
         sent = say(run, 1)
         with pytest.raises(CommandRejected, match="base_changed"):
-            producer.wait_applied(sent)
+            producer.wait_applied(sent, 60)
         poll(lambda: heard)
         assert [(receipt.seq, receipt.reason) for receipt in heard] == [(2, "base_changed")]
         assert "action=state_unsent run=r" in caplog.text
@@ -327,7 +342,7 @@ def test_what_is_said_again_may_be_dropped_as_anything_and_counts(
         overwrite(other)
         sent = say(run, 1)
         with pytest.raises(NotConfirmed, match="dropped"):
-            producer.wait_applied(sent)
+            producer.wait_applied(sent, 60)
         assert sent.state == "dropped"
         assert producer.status().dropped == 1
         assert say(run, 2).kind == "run.snapshot"
@@ -339,10 +354,11 @@ def test_what_is_said_again_carries_the_trace_and_the_authority_of_its_run(
 ) -> None:
     run = other.create_run("w", run_id="r", state=state_at(0), confirm=True)
     with run.hold("me", confirm=True):
-        run.snapshot(state_at(8), expected_revision=99)
-        sent = say(run, 1)
+        with unanswered(redis_server):
+            run.snapshot(state_at(8), expected_revision=99)
+            sent = say(run, 1)
         assert sent.kind == "run.patch"
-        assert other.wait_applied(sent).outcome == "applied"
+        assert other.wait_applied(sent, 60).outcome == "applied"
         first, again = (sent.fields or {}), (sent.latest.fields or {})
         assert again[b"kind"] == b"run.snapshot"
         assert again[b"auth"] == first[b"auth"]
@@ -356,16 +372,16 @@ from producers import Producer
 from tests.producers.stating import say, state_at
 producer = Producer(partitions=2)
 run = producer.create_run("w", run_id="r", state=state_at(0))
-producer.wait_applied(say(run, 1))
+producer.wait_applied(say(run, 1), 60)
 child = os.fork()
 if child == 0:
     assert say(run, 2).kind == "run.snapshot"
     assert say(run, 3).kind == "run.patch"
-    assert producer.close().undelivered == 0
+    assert producer.close(60)[1:3] == (0, 0)
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 assert say(run, 4).kind == "run.patch"
-producer.wait_applied(say(run, 5))
+producer.wait_applied(say(run, 5), 60)
 """
 
 

@@ -32,7 +32,7 @@ def test_a_session_binds_appends_and_ends_complete_with_its_counts(
         session.entry({"text": "no id"})
         session.event("turn_started", {"n": 1}, node="n", attempt="n#1", turn="t", at="then")
         session.events([{"type": "e", "payload": {}}, {"type": "f", "payload": {}, "extra": 1}])
-    producer.flush()
+    producer.flush(60)
 
     said = bodies(redis_client, "r")
     assert [kind for kind, _ in said] == [
@@ -71,7 +71,7 @@ def test_a_session_whose_block_raises_ends_failed_and_the_error_goes_through(
 ) -> None:
     with pytest.raises(KeyError, match="secret"), producer.run("r").session("s"):
         raise KeyError("secret detail")
-    producer.flush()
+    producer.flush(60)
     assert bodies(redis_client, "r")[-1] == (
         "session.capture",
         {"status": "failed", "failure": {"code": "host_error", "message": "KeyError"}},
@@ -100,7 +100,7 @@ def test_a_session_needs_no_with_and_a_capture_by_hand_is_the_only_one(
     session.capture("recording")
     with session:
         session.capture("failed", failure={"code": "timeout", "message": "no answer"})
-    producer.flush()
+    producer.flush(60)
     assert [kind for kind, _ in bodies(redis_client, "r")] == [
         "session.bind",
         "session.events",
@@ -122,7 +122,7 @@ def test_a_refused_event_uses_up_no_seq_and_given_ones_are_kept(
     session.events([{"seq": 2, "type": "e", "payload": {}}, {"type": "e", "payload": {}}])
     session.events([{"seq": 1, "type": "e", "payload": {}}])
     session.event("e", {})
-    producer.flush()
+    producer.flush(60)
     seqs = [
         [event["seq"] for event in body["events"]]
         for kind, body in bodies(redis_client, "r")
@@ -151,7 +151,7 @@ def test_after_a_claim_every_command_carries_the_authority_until_the_release(
     run.renew()
     run.release()
     run.snapshot({})
-    producer.flush()
+    producer.flush(60)
     held = token_sha256(lease.token)
     assert authorities(redis_client, "r") == [
         ("run.create", None),
@@ -178,7 +178,7 @@ def test_a_token_is_in_auth_and_nowhere_else(
     with run.session("s") as session:
         session.entry({})
     run.complete()
-    producer.flush()
+    producer.flush(60)
     for _, fields in raw_messages(redis_client, "r"):
         auth: dict[str, Any] = orjson.loads(fields.pop(b"auth", b"{}"))
         assert auth.get("token", lease.token) == lease.token
@@ -211,6 +211,6 @@ def test_a_segment_keeps_the_authority_that_bound_it_after_the_release(
     session.entry({})
     second = run.claim("host-1")
     session.entry({})
-    producer.flush()
+    producer.flush(60)
     entries = [held for kind, held in authorities(redis_client, "r") if kind == "session.entry"]
     assert entries == [token_sha256(first.token), token_sha256(second.token)]

@@ -37,7 +37,7 @@ def test_commands_arrive_in_the_order_of_the_calls_with_sequences_from_1(
     run = producer.create_run("triage", run_id="r", state={"n": 0})
     handles = [run.snapshot({"n": n}, "stepped") for n in range(1, 1_200)]
     assert handles[0].seq == 2
-    assert producer.flush().waiting == 0
+    assert producer.flush(60).waiting == 0
 
     arrived = messages(redis_client, "r")
     assert [message.seq for message in arrived] == list(range(1, 1_201))
@@ -50,7 +50,7 @@ def test_a_message_has_the_fields_of_the_contract_and_no_other(
     producer: Producer, redis_client: redis.Redis
 ) -> None:
     producer.send("r", "run.resume", {}, auth=Auth(owner_type="host", owner_id="h", token="t"))
-    producer.flush()
+    producer.flush(60)
     ((_, fields),) = raw_messages(redis_client, "r")
     assert fields == {
         b"v": b"1",
@@ -68,14 +68,14 @@ def test_every_run_is_marked_ready_in_its_partition_with_the_earliest_time(
     runs = [f"run-{n}" for n in range(40)]
     for run in runs:
         producer.run(run).resume()
-    producer.flush()
+    producer.flush(60)
     marks = {run: redis_client.zscore(ready_of(run), run) for run in runs}
     assert all(marks.values())
     assert len({ready_of(run) for run in runs}) == PARTITIONS
 
     for run in runs:
         producer.run(run).resume()
-    producer.flush()
+    producer.flush(60)
     assert {run: redis_client.zscore(ready_of(run), run) for run in runs} == marks
 
 
@@ -85,7 +85,7 @@ def test_another_numbering_replaces_our_own_and_does_not_touch_it(
     producer.send("r", "run.resume", {})
     producer.send("r", "run.resume", {}, producer="other", seq=7)
     producer.send("r", "run.resume", {})
-    producer.flush()
+    producer.flush(60)
     arrived = [(message.producer, message.seq) for message in messages(redis_client, "r")]
     own = producer.producer_id
     assert arrived == [(own, 1), ("other", 7), (own, 2)]
@@ -101,7 +101,7 @@ def test_a_snapshot_is_what_the_state_was_at_the_call(
         run.snapshot(state)
     state["steps"].append("never said")
     run.complete(output={"answer": 42})
-    producer.flush()
+    producer.flush(60)
     said = [(body or {})["state"] for _, body in bodies(redis_client, "r")]
     assert [state["steps"] for state in said] == [[], [0], [0, 1], [0, 1, 2], [0, 1, 2]]
     finished = said[-1]
@@ -119,7 +119,7 @@ def test_finishing_says_status_time_and_event_over_the_last_state_or_the_given_o
     created.fail(ValueError("no such file"))
     given = {"b": 2}
     producer.run("given").fail("gave up", state=given)
-    producer.flush()
+    producer.flush(60)
 
     _, nothing = bodies(redis_client, "nothing-said")[-1]
     assert nothing["state"].keys() == {"status", "finishedAt"}
@@ -160,7 +160,7 @@ def test_each_method_says_its_command_with_what_is_given_and_nothing_else(
     run.annotate(title=None, test_case_status="succeeded")
     run.settle_effect("e", 1, "rejected", error="no")
     run.delete()
-    producer.flush()
+    producer.flush(60)
     assert bodies(redis_client, "r") == [
         (
             "run.create",
@@ -224,7 +224,7 @@ def test_reserving_and_parents_given_as_runs(producer: Producer, redis_client: r
     parent = producer.create_run("w", run_id="p", reserve=True)
     producer.create_run("w", run_id="c", parent=parent)
     producer.create_run("w", run_id="d", parent="p")
-    producer.flush()
+    producer.flush(60)
     assert bodies(redis_client, "p") == [
         ("run.create", {"dialect": "generic", "workflow": "w", "status": "queued"})
     ]
@@ -282,5 +282,5 @@ def test_every_kind_is_reachable_by_send(producer: Producer, redis_client: redis
     }
     for kind in MODELS:
         producer.send("r", kind, least.get(kind, {}))
-    producer.flush()
+    producer.flush(60)
     assert [message.kind for message in messages(redis_client, "r")] == list(MODELS)

@@ -36,7 +36,7 @@ def settled(reader: StateReader, run: str) -> int:
 
 def await_applied(reader: StateReader, run: str, wanted: int) -> None:
     """Wait until so many commands of the run are applied."""
-    poll(lambda: applied(reader, run) >= wanted, 30, f"{wanted} of {run} to be applied")
+    poll(lambda: applied(reader, run) >= wanted, message=f"{wanted} of {run} to be applied")
 
 
 def applied(reader: StateReader, run: str) -> int:

@@ -132,14 +132,14 @@ def test_abandoned_runs_are_listed_interrupted_and_pruned() -> None:
         def silent() -> list[str]:
             return [run["run_id"] for run in listed("--abandoned", "1s")["interrupt"]]
 
-        assert poll(silent, 20, "a silent run") == ["gone"]
+        assert poll(silent, message="a silent run") == ["gone"]
         assert listed("--abandoned", "1h")["interrupt"] == []
         told = statewriter("prune", "--abandoned", "1s", "--yes", "--json", data=data).ok().json()
         assert (told["interrupted"], told["deleted"]) == (["gone"], [])
         shown = statewriter("show", "gone", "--json", data=data).ok().json()
         assert (shown["status"], shown["terminal"]) == ("failed", 1)
 
-        poll(lambda: listed("--keep", "1s")["delete"], 20, "a run that is due")
+        poll(lambda: listed("--keep", "1s")["delete"], message="a run that is due")
         told = statewriter("prune", "--keep", "1s", "--yes", "--json", data=data).ok().json()
         assert told["deleted"] == ["gone"]
         left = statewriter("runs", "--json", data=data).ok().json()["runs"]

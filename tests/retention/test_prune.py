@@ -180,9 +180,9 @@ def test_more_runs_than_one_batch_go_with_all_that_they_leave(running: DaemonWor
     assert running.reader.prune_candidates(now_ms(), default_seconds=1) == []
     # The streams are emptied now, and removed by the sweep.
     keys = [Keys("world").run(0, name) for name in names]
-    poll(lambda: not any(running.client.xlen(key) for key in keys), 20, "empty streams")
+    poll(lambda: not any(running.client.xlen(key) for key in keys), message="empty streams")
     running.daemon.sweep_soon(0)
-    poll(lambda: not running.client.exists(*keys), 20, "no streams")
+    poll(lambda: not running.client.exists(*keys), message="no streams")
 
 
 def test_U23_a_prune_asks_for_candidates_and_keys_and_deletes_runs(running: DaemonWorld) -> None:
@@ -237,7 +237,7 @@ def test_space_goes_back_to_the_file_system(running: DaemonWorld) -> None:
         running.send(f"run-{number}", "run.create", created(f"run-{number}", **state))
         running.settle()
     path = partition_path(running.data, 0)
-    poll(lambda: path.stat().st_size > 10 * 2**20, 20, "the file to grow")
+    poll(lambda: path.stat().st_size > 10 * 2**20, message="the file to grow")
     found = running.reader.prune_candidates(now_ms(), default_seconds=1)
     assert len(pruner(running).prune(found).deleted) == 12
-    poll(lambda: path.stat().st_size < 2 * 2**20, 20, "the file to shrink")
+    poll(lambda: path.stat().st_size < 2 * 2**20, message="the file to shrink")
