@@ -39,6 +39,7 @@ from tests.support.world import FileWorld
 from writer import embedded
 from writer.core.definition import definition_digest
 from writer.daemon import Daemon
+from writer.health import read_health
 from writer.settings import WriterSettings
 from writer.store.reader import StateReader
 from writer.streams.control import Asked
@@ -120,7 +121,7 @@ class Playground:
             env={**os.environ, "PYTHONPATH": str(TOP), "NO_COLOR": "1", "COLUMNS": "200"},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
         assert done.returncode == 0, f"{block.text}\n{done.stdout}{done.stderr}"
@@ -158,18 +159,29 @@ def playground() -> Iterator[Playground]:
     folder = Path(tempfile.mkdtemp(prefix="sw-"))
     data = folder / "statewriter-data"
     try:
-        with embedded.start(data) as server, running(WriterSettings(data=data), server.url):
+        with (
+            embedded.start(data) as server,
+            running(WriterSettings(data=data), server.url) as daemon,
+        ):
             with Producer(server.url) as producer:
                 run = producer.create_run("triage", run_id="seen-before", title="Seen before")
                 run.snapshot({"status": "running", "step": "plan"}, event="node_started")
                 run.update("progress", "tests", {"completed": 3, "total": 10})
                 producer.run("never-created").snapshot({"step": "refused"})
+            # The pages read all files with SQLite alone, which finds no view in one being made.
+            poll(lambda: states(data) == ["running"] * daemon.total, message="all files to be made")
             with StateReader(data) as reader:
                 poll(lambda: (reader.run("seen-before") or {}).get("revision") == 3)
                 poll(lambda: reader.rejections().rejections)
             yield Playground(folder, server.url)
     finally:
         shutil.rmtree(folder)
+
+
+def states(data: Path) -> list[str]:
+    """How the partitions of the daemon are."""
+    told = read_health(data)
+    return [] if told is None else [said["state"] for said in told["partitions"].values()]
 
 
 def needs_redis_cli(text: str) -> None:

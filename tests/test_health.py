@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -56,7 +57,9 @@ def test_one_that_has_been_silent_stands_still(tmp_path: Path) -> None:
     assert found is not None
     said = found["partitions"]["0"]
     assert said["state"] == "silent"
-    assert f"process {os.getpid()} was last heard of 7 s ago" in said["cause"]
+    heard = re.match(rf"process {os.getpid()} was last heard of (\d+) s ago", said["cause"])
+    assert heard is not None
+    assert 7 <= int(heard[1]) < 60
 
 
 def test_a_beat_is_enough_to_be_heard(tmp_path: Path) -> None:
