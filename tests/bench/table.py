@@ -78,8 +78,10 @@ def compare(
     """
     ratio = None
     if theirs is not None:
-        pairs = zip(ours, theirs, strict=True)
-        ratio = median(b / a if less_is_better else a / b for a, b in pairs)
+        pairs = [(b, a) if less_is_better else (a, b) for a, b in zip(ours, theirs, strict=True)]
+        # Processor time comes in ticks: so little as to be none has no ratio.
+        ratios = [above / below for above, below in pairs if below]
+        ratio = median(ratios) if ratios else None
     middle = median(ours)
     spread = f"spread {spread_percent(ours):.0f} %" if len(ours) > 1 and middle else ""
     if spread and theirs is not None:

@@ -7,7 +7,7 @@ import pytest
 from tests.bench.guard import LOSS, Cost, count_calls, kept, measure, works
 from tests.bench.writing import as_read
 
-TRIES = 3
+TRIES = 8
 HINT = "python -m tests.bench.guard tells more; with --write it keeps the new figures"
 
 

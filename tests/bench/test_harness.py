@@ -43,6 +43,12 @@ def test_a_ratio_is_the_median_of_the_rounds(
     assert (made.ours, made.theirs, made.ratio) == (20.0, 10.0, ratio)
 
 
+def test_so_little_that_it_is_none_has_no_ratio() -> None:
+    assert compare("f", [0.0], "ms", "peer", [1.0], less_is_better=True).ratio is None
+    assert compare("f", [0.0, 2.0], "ms", "peer", [1.0, 4.0], less_is_better=True).ratio == 2.0
+    assert verdict(compare("f", [1.0], "ms", "peer", [0.0], target=at_least(2))) == ""
+
+
 def test_a_target_is_judged_by_the_ratio_or_by_our_own_number() -> None:
     def made(target: object) -> Figure:
         return compare("f", [20.0], "ms", "peer", [10.0], target=target)  # type: ignore[arg-type]

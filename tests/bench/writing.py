@@ -50,9 +50,11 @@ class Running:
     def taken_at(self, partition: int = 0) -> float:
         """Wall clock (s) of the moment when it had the partition and began to read."""
         for _ in _deadline(f"partition {partition} to be taken"):
-            for line in self._log.read_text().splitlines():
+            # A line that is just being written is looked at the next time.
+            for line in self._log.read_text().split("\n")[:-1]:
                 said = json.loads(line)
-                if said["action"] == "taken" and said["partition"] == partition:
+                is_taken = said["action"] in ("taken", "recovered")
+                if is_taken and said["partition"] == partition:
                     return datetime.fromisoformat(said["at"]).timestamp()
             self._assert_alive()
         raise AssertionError

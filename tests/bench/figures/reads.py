@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from tests.bench.crowd import Crowd, Sender, crowd_of, make_streams, name_of
 from tests.bench.feeding import commands, feeding
-from tests.bench.figures.bounded import stored, wait_for
+from tests.bench.figures.bounded import DEADLINE_S, stored, wait_for
 from tests.bench.proc import cpu_s
 from tests.bench.room import Room
 from tests.bench.table import Figure, at_least, at_most, compare
@@ -186,7 +186,7 @@ def dashboards(crowd: Crowd) -> Iterator[None]:
     process = CONTEXT.Process(target=_read_until, args=(crowd, begun, ended))
     process.start()
     try:
-        assert begun.wait(60), "the reading process did not begin"
+        assert begun.wait(DEADLINE_S), "the reading process did not begin"
         yield
     finally:
         ended.set()

@@ -78,12 +78,13 @@ class Done:
 def schedule(orders: Orders, random: Random) -> Iterator[float]:
     """When to say the commands."""
     at = orders.begin
-    for _ in count() if orders.each_max is None else range(orders.each_max):
+    for place in count() if orders.each_max is None else range(orders.each_max):
         if orders.rate is None:
             at = monotonic()
         else:
             at += random.expovariate(orders.rate / orders.processes)
-        if at >= orders.begin + orders.seconds:
+        # One that is as fast as it can begins, however late it comes to that.
+        if at >= orders.begin + orders.seconds and (place or orders.rate is not None):
             return
         yield at
 
