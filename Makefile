@@ -74,7 +74,7 @@ bench: $(BENCH)
 	$(BIN)/python -m tests.bench $(ARGS)
 
 soak: $(INTEGRATIONS)
-	$(BIN)/python -m pytest -m soak $(ARGS)
+	$(BIN)/python -m pytest -m soak --hypothesis-profile exploring $(ARGS)
 
 clean:
 	rm -rf .venv build dist demo-data *.egg-info .hypothesis .import_linter_cache

@@ -18,16 +18,19 @@ import pytest
 import redis
 from hypothesis import HealthCheck, settings
 
-from tests.support.servers import KINDS, Kind, RealServer, default_kind, real_server, under_ci
+from tests.support.servers import KINDS, Kind, RealServer, default_kind, real_server
 
 # What the developer's shell configures must not reach the code under test.
 for _name in [name for name in os.environ if name.startswith("STATEWRITER_")]:
     del os.environ[_name]
 
 # No deadline per example, no complaint about slow ones: two busy cores make both mean nothing.
-settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, database=None)
-settings.load_profile("ci" if under_ci() else "dev")
+settings.register_profile("exploring", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The same examples each time. Whoever wants others says `--hypothesis-profile exploring`.
+settings.register_profile(
+    "repeating", settings.get_profile("exploring"), derandomize=True, database=None
+)
+settings.load_profile("repeating")
 
 SERVER_FIXTURES = {"redis_server", "redis_client", "server_kind"}
 

@@ -24,17 +24,25 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """The host with its one dependency; skipped where node or its registry is missing."""
+    """The host with its one dependency; skipped where its registry does not give it.
+
+    That is the network's business, under CI, too; a missing program is not.
+    """
     folder = tmp_path / "node"
     shutil.copytree(HOST, folder, ignore=shutil.ignore_patterns("node_modules"))
     npm = shutil.which("npm")
     reason = "no npm on PATH"
     if npm is not None and shutil.which("node") is not None:
         command = [npm, "install", "--no-audit", "--no-fund", "--prefer-offline"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            return folder
-        reason = f"npm install failed: {done.stderr[-300:]}"
+        try:
+            subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, check=True, timeout=300
+            )
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"npm install failed: {error.stderr[-300:]}")
+        except subprocess.TimeoutExpired:
+            pytest.skip("npm install hangs")
+        return folder
     if under_ci():
         pytest.fail(reason)
     pytest.skip(reason)
@@ -52,7 +60,7 @@ def test_a_host_in_node_drives_a_run_with_a_lease_from_the_schema_alone(
             cwd=installed,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
     assert done.returncode == 0, done.stderr

@@ -80,7 +80,7 @@ def test_a_restart_repeats_nothing_and_misses_nothing_with_or_without_positions(
             follower = Follower(producer, folder)
             sent.append(follower.look().lines)
             if start == 0:
-                assert follower.save()
+                assert follower.save(60)
             follower.close()
     # The third process found the position of the first one, the second was "killed" before saving.
     assert sent == [10, 10, 20]
@@ -137,7 +137,7 @@ def test_a_truncated_file_begins_anew(
 
 
 def await_lines(reader: StateReader, title: str, wanted: int) -> None:
-    poll(lambda: [len(run) for run in lines_of(reader, title)] == [wanted], 30)
+    poll(lambda: [len(run) for run in lines_of(reader, title)] == [wanted])
 
 
 def test_the_command_follows_until_it_is_told_to_end_and_goes_on_after_a_kill(
