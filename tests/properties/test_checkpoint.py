@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import apsw
+
 from tests.support.wait import poll
 from tests.support.world import FileWorld
 from writer.store.checkpoint import WAL_BYTES_MIN, Checkpointer
@@ -28,3 +30,28 @@ def test_what_is_committed_is_moved_into_the_file(tmp_path: Path) -> None:
     finally:
         checkpointer.stop()
         world.close()
+
+
+def test_what_a_reader_kept_back_is_moved_once_it_has_gone(tmp_path: Path) -> None:
+    """Though nobody writes any more."""
+    paths = [tmp_path / name for name in ("read.sqlite", "other.sqlite")]
+    writers = [apsw.Connection(str(path)) for path in paths]
+    reader = apsw.Connection(str(paths[0]))
+    for writer in writers:
+        writer.execute("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0").fetchall()
+        writer.execute("CREATE TABLE t (text)")
+    reader.execute("BEGIN; SELECT count(*) FROM t").fetchall()
+    for writer in writers:
+        writer.execute("INSERT INTO t VALUES (randomblob(?))", (2 * WAL_BYTES_MIN,))
+    checkpointer = Checkpointer(paths, every_ms=10)
+    checkpointer.start()
+    try:
+        # It has looked at both: the one that is read comes first.
+        poll(lambda: paths[1].stat().st_size > WAL_BYTES_MIN, message="the other file to grow")
+        assert paths[0].stat().st_size < WAL_BYTES_MIN
+        reader.execute("COMMIT")
+        poll(lambda: paths[0].stat().st_size > WAL_BYTES_MIN, message="the file to grow")
+    finally:
+        checkpointer.stop()
+        for connection in (reader, *writers):
+            connection.close()

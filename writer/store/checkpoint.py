@@ -56,7 +56,10 @@ class Checkpointer(Thread):
                 connections[path] = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
                 # A connection that has read nothing does not know of the WAL, and moves nothing.
                 connections[path].pragma("schema_version")
-            connections[path].wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            frames, moved = connections[path].wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            if moved < frames:
+                # A reader still needs the file as it is. Nobody may write again: look again.
+                self._looked_at.pop(path, None)
         except apsw.Error:
             # The writer meets the same fault at its next commit, and says so; here it only waits.
             broken = connections.pop(path, None)
