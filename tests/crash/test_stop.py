@@ -6,6 +6,7 @@ import random
 import signal
 import time
 from pathlib import Path
+from statistics import median
 from threading import Event, Thread
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from tests.support.scene import Scene, scene
 from tests.support.wait import poll
 
+STOPS_S = 4.0
+"""What a user may expect; one of many may be late, on a machine that stood still."""
 STOP_S = 8.0
 """Less than the ten seconds that a reply may take: a stop does not wait for one."""
 LOADED_S = 20.0
@@ -33,6 +36,7 @@ def load(on: Scene, ended: Event, wanted: Event) -> None:
 @pytest.mark.parametrize("stops", [30, pytest.param(300, marks=pytest.mark.soak)])
 def test_it_stops_in_peace_under_load(tmp_path: Path, stops: int) -> None:
     chance = random.Random(stops)
+    took = []
     with scene(tmp_path, batch_messages_max=50) as on:
         ended, wanted = Event(), Event()
         sender = Thread(target=load, args=(on, ended, wanted))
@@ -44,13 +48,17 @@ def test_it_stops_in_peace_under_load(tmp_path: Path, stops: int) -> None:
                 time.sleep(chance.uniform(0, 0.1))
                 for again in range(1 + number % 3):
                     on.running.signal(signal.SIGINT if (number + again) % 2 else signal.SIGTERM)
+                began = time.monotonic()
                 assert on.running.wait(LOADED_S) == 0, on.running.tail()
+                took.append(time.monotonic() - began)
         finally:
             ended.set()
             sender.join()
         on.start()
-        on.drained(60)
+        on.drained()
         on.all_is_well()
+    assert median(took) < STOPS_S
+    print(f"{stops} stops, {median(took):.2f} s in the middle, {max(took):.2f} s at most")
 
 
 def test_it_stops_while_redis_does_not_answer(tmp_path: Path) -> None:
