@@ -58,7 +58,7 @@ class Trimming:
             if item.run in unread:
                 self._first[item.run] = item.id
 
-    def look_below(self, cursors: Sequence[tuple[str, str]]) -> list[str]:
+    def look_below(self, cursors: Sequence[tuple[str, str]], reading: Reading) -> list[str]:
         """Runs whose stream was replaced before we knew it: it holds messages up to the cursor that
         were never read, and that a read from the cursor never would.
 
@@ -66,10 +66,12 @@ class Trimming:
         each stream. Once it is trimmed up to the cursor, its last trim point tells.
         """
         replaced = []
+        # A stream whose turn did not come may be another one by the time it comes.
+        reached = {item.run for item in reading.items}.union(reading.empty)
         asked = [
             (run, cursor)
             for run, cursor in cursors
-            if cursor != "0-0" and self._points.get(run) != cursor
+            if run in reached and cursor != "0-0" and self._points.get(run) != cursor
         ]
         found = self.reader.newest(asked)
         for run, cursor in asked:

@@ -43,10 +43,10 @@ def _empty() -> bytes:
         return path.read_bytes()
 
 
-def keep_sealed(data: Path) -> None:
-    """Keep the archive's sealed segments aside, before retention removes some."""
+def keep_segments(data: Path) -> None:
+    """Keep the archive's segments aside, before retention removes some."""
     (data / EXPIRED).mkdir(exist_ok=True)
-    for path in (data / "archive" / "p00").glob("e*.zst"):
+    for path in (data / "archive" / "p00").glob("e*.zst*"):
         (data / EXPIRED / path.name).unlink(missing_ok=True)
         (data / EXPIRED / path.name).hardlink_to(path)
 

@@ -255,7 +255,7 @@ MUTANTS = {
             "if False:",
             "return Trim(run, upto, last=last)",
             "return Trim(run, upto)",
-            'if cursor != "0-0" and self._points.get(run) != cursor',
+            'if run in reached and cursor != "0-0" and self._points.get(run) != cursor',
             "if False",
         ),
         _mutant(

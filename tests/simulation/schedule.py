@@ -94,7 +94,7 @@ def drain(world: World) -> None:
         owner = owner_of(world)
         if owner is None:
             continue
-        if owner is not swept or quiet == 1:
+        if owner is not swept or quiet % 2 == 1:
             # As the daemon does once a partition is taken, and then from time to time.
             turns.look_around(world)
             swept = owner

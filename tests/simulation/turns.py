@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from tests.simulation.client import Client
-from tests.simulation.folders import copy_data, has_file, keep_sealed
+from tests.simulation.folders import copy_data, has_file, keep_segments
 from tests.simulation.hosts import INVALID_RUN, WRONG_PARTITION
 from tests.simulation.server import Keyspace, Stream, place_of
 from tests.simulation.world import TTL_MS, Backup, World
@@ -239,7 +239,7 @@ def expire_archive(world: World) -> None:
     if not world.fate.archive:
         return
     if world.is_entered():
-        keep_sealed(world.data)
+        keep_segments(world.data)
     if expire(world.archive_folder, 2**62):
         world.note("expire")
         world.archive_whole = False

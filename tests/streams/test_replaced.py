@@ -277,3 +277,18 @@ def test_what_has_no_sequence_is_told_apart_by_what_it_says(
     )
     counted = "SELECT incarnation FROM cursors WHERE run_id = 'a'"
     assert checks.rows(stage.data, counted) == [(incarnation,)]
+
+
+def test_while_others_are_read(stage: Stage) -> None:
+    """Its turn did not come in the round in which it was taken."""
+    stage.settles_untrimmed()
+    large: dict[Any, Any] = encode(
+        "run.create", {"state": {"text": "x" * 2_000}}, producer="p", seq=1
+    )
+    with stage.tenure(AT_ONCE | {"batch_bytes_max": 1_024}) as loop:
+        stage.streams.client.xadd(KEYS.run(0, "before"), large)
+        stage.streams.client.zadd(KEYS.ready(0), {"before": 0, "a": 1})
+        assert loop.step() == 1
+        assert stage.streams.ids("a") == ["5-1"]
+        stage.replace("3-1", "5-1", "9-1")
+        stage.ends(loop)
