@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from producers.contract.envelope import Decoded
@@ -39,6 +38,7 @@ class Trimming:
     _points: OrderedDict[str, str] = field(default_factory=OrderedDict)
     """How far each stream was trimmed; '' was looked at, and not trimmed yet."""
     _first: dict[str, str] = field(default_factory=dict)
+    """Where each stream began, until its first trim: what lies lower later is not of it."""
     _unsynced: dict[str, Trim] = field(default_factory=dict)
     _sync_at: float = 0.0
 
@@ -52,7 +52,7 @@ class Trimming:
     # --- is it still the stream that was read? -------------------------------------------------
 
     def note_first(self, cursors: Sequence[tuple[str, str]], reading: Reading) -> None:
-        """Where a stream begins that is read from its start: what lies lower later is not of it."""
+        """Remember where a stream begins that is read from its start."""
         unread = {run for run, cursor in cursors if cursor == "0-0"}
         for item in reversed(reading.items):
             if item.run in unread:
@@ -78,11 +78,10 @@ class Trimming:
             newest = found.get(run)
             if newest is None:
                 self._points[run] = cursor
-            elif newest == cursor and (
-                run in self._points
-                or not self.reader.holds_new(run, cursor, partial(self._knows, run))
-            ):
-                self._points.setdefault(run, "")
+            elif newest == cursor and run in self._points:
+                continue
+            elif newest == cursor and (first := self._first_known(run, cursor)):
+                self._points[run], self._first[run] = "", first
             else:
                 self._points.pop(run, None)
                 replaced.append(run)
@@ -118,10 +117,15 @@ class Trimming:
                 trims.append(Trim(run, stream.last_id, retire=True))
         return restarts, trims
 
-    def _knows(self, run: str, message: Decoded) -> bool:
-        aggregate, wanted = self.applier.aggregates.get(run), Wanted()
-        want(aggregate, message, wanted)
-        return is_known(aggregate, message, self.applier.file.facts(aggregate, wanted))
+    def _first_known(self, run: str, cursor: str) -> str:
+        aggregate = self.applier.aggregates.get(run)
+
+        def knows(message: Decoded) -> bool:
+            wanted = Wanted()
+            want(aggregate, message, wanted)
+            return is_known(aggregate, message, self.applier.file.facts(aggregate, wanted))
+
+        return self.reader.first_known(run, cursor, knows)
 
     # --- what it may forget --------------------------------------------------------------------
 

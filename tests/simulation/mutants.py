@@ -245,8 +245,8 @@ MUTANTS = {
         _mutant(
             "unknown messages below the cursor are not seen",
             "writer.streams.read",
-            "not knows(",
-            "False and not knows(",
+            "if not knows(",
+            "if False and not knows(",
         ),
         _mutant(
             "a stream that was replaced is not noticed",

@@ -173,13 +173,14 @@ def test_after_a_look_below_found_nothing(stage: Stage, places: tuple[str, ...])
         stage.ends(loop)
 
 
-def test_between_a_later_read_and_its_first_trim(stage: Stage) -> None:
-    """By a writer that does not know where the stream began, but what it settled last."""
+@pytest.mark.parametrize("places", [("3-1", "7-1"), ("3-1", "5-1", "6-1", "7-1")])
+def test_between_a_later_read_and_its_first_trim(stage: Stage, places: tuple[str, ...]) -> None:
+    """By a writer that knows what it settled last, and from its look where the stream began."""
     stage.settles_untrimmed()
     with stage.tenure(AT_ONCE) as loop:
         stage.put("6-1", 2)
         stage.mark()
-        stage.amid = lambda: stage.replace("3-1", "7-1")
+        stage.amid = lambda: stage.replace(*places)
         loop.step()
         stage.ends(loop)
 

@@ -127,12 +127,14 @@ class Reader:
                 return True
         return False
 
-    def holds_new(self, run: str, upto: str, knows: Callable[[Decoded], bool]) -> bool:
-        """Whether the stream has, up to an id, a message that is not known."""
-        return any(
-            not knows(decode(run, text(message_id), seal(fields)))
-            for message_id, fields in self._look_back(run, upto)
-        )
+    def first_known(self, run: str, upto: str, knows: Callable[[Decoded], bool]) -> str:
+        """The id of the stream's first message, if all of them up to an id are known; else ''."""
+        first = ""
+        for message_id, fields in self._look_back(run, upto):
+            if not knows(decode(run, text(message_id), seal(fields))):
+                return ""
+            first = first or text(message_id)
+        return first
 
     def _look_back(self, run: str, upto: str) -> Iterator[tuple[Any, dict[bytes, bytes]]]:
         after = "-"
