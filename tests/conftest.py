@@ -9,6 +9,7 @@ that is installed. A test that must hold on both says so:
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +24,10 @@ from tests.support.servers import KINDS, Kind, RealServer, default_kind, real_se
 # What the developer's shell configures must not reach the code under test.
 for _name in [name for name in os.environ if name.startswith("STATEWRITER_")]:
     del os.environ[_name]
+
+# A shell has it ignored in what it starts in the background, and what tests start inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline per example, no complaint about slow ones: two busy cores make both mean nothing.
 settings.register_profile("exploring", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -151,10 +151,14 @@ def test_the_command_follows_until_it_is_told_to_end_and_goes_on_after_a_kill(
     ]
     for start, how in ((0, signal.SIGKILL), (50, signal.SIGINT)):
         with subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL) as follower:
-            for n in range(start, start + 50):
-                write(path, {"n": n})
-            await_lines(reader, path.name, start + 50)
-            follower.send_signal(how)
+            try:
+                for n in range(start, start + 50):
+                    write(path, {"n": n})
+                await_lines(reader, path.name, start + 50)
+                follower.send_signal(how)
+                follower.wait(60)
+            finally:
+                follower.kill()
     write(path, {"n": 100})
     done = statewriter(
         *("tail-transcripts", folder, "--once", "--json", "--redis", redis_server.url), data=data
