@@ -241,6 +241,8 @@ MUTANTS = {
             "writer.trimming",
             "return Trim(run, upto, last=last)",
             "return Trim(run, upto)",
+            "self._points.get(trim.run) or begins[trim.run]",
+            '""',
         ),
         _mutant(
             "unknown messages below the cursor are not seen",

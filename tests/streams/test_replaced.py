@@ -293,3 +293,17 @@ def test_while_others_are_read(stage: Stage) -> None:
         assert stage.streams.ids("a") == ["5-1"]
         stage.replace("3-1", "5-1", "9-1")
         stage.ends(loop)
+
+
+def test_by_one_that_begins_past_the_last_trim(stage: Stage) -> None:
+    """Where it begins tells nothing then; that it lacks the message settled last does."""
+    with stage.tenure(AT_ONCE) as loop:
+        stage.put("5-1", 1)
+        stage.mark()
+        assert loop.step() == 1
+        stage.put("6-5", 2)
+        stage.mark()
+        stage.amid = lambda: stage.replace("6-1")
+        assert loop.step() == 1
+        assert stage.streams.ids("a") == ["6-1"]
+        stage.ends(loop)
