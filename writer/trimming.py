@@ -174,7 +174,8 @@ class Trimming:
             self.applier.apply((), now=self.clock.now_ms(), restarts=regressed, hook=hook)
         for trim in trims:
             if words[trim.run] == "trimmed":
-                self._points[trim.run] = trim.cursor
+                # What a replay window keeps still begins where it began.
+                self._points[trim.run] = max(trim.cursor, trim.trimmed or "0-0", key=order_of)
                 self._points.move_to_end(trim.run)
             else:
                 self._points.pop(trim.run, None)
