@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -153,9 +154,8 @@ def _weight(run: Run) -> int:
 
 @dataclass(slots=True)
 class Applier:
-    """Applies batches to one partition file. `partitions` tells which runs belong to it.
-
-    With an `archive`, a batch is synced there before its COMMIT.
+    """Applies batches to one partition file. `partitions` tells which runs belong to it. With an
+    `archive`, a batch is synced there inside its transaction, before anything else.
     """
 
     file: PartitionFile
@@ -198,9 +198,7 @@ class Applier:
                 settled.extend(self._decide(run, items, batch, records, now))
             batch.messages = len(records)
             hook("decided")
-            if self.archive is not None and records:
-                batch.archived = self.archive.append(records).text()
-            hook("archived")
+            batch.to_archive = partial(self._append, records)
             commit_seq = self.file.commit(batch, hook)
         except BaseException as error:
             self.aggregates.drop(by_run)
@@ -247,9 +245,7 @@ class Applier:
                 batch.acts.append(ActRow(*request, "refused" if refused else "done", refused, now))
             batch.runs.extend(run for run in touched.values() if run.stored)
             done = [Act(*row[:6]) for row in batch.acts if row.outcome == "done"]
-            if self.archive is not None and done:
-                batch.archived = self.archive.append((), done).text()
-            hook("archived")
+            batch.to_archive = partial(self._append, (), done)
             self.file.commit(batch, hook)
         except BaseException:
             self.aggregates.drop(touched)
@@ -280,6 +276,11 @@ class Applier:
         batch.runs.extend(run for run in touched.values() if run.stored)
         self.file.commit(batch, hook)
         self.aggregates.drop(touched)
+
+    def _append(self, records: Sequence[Record], acts: Sequence[Act] = ()) -> str | None:
+        if self.archive is None or not (records or acts):
+            return None
+        return self.archive.append(records, acts).text()
 
     def _drop(self, run: Run, request: Request, batch: Batch) -> str:
         """Forget the bytes of a refused message; returns why not, or nothing."""

@@ -226,8 +226,8 @@ class Tenure:
             Act(*act) for *act, cursor in self.file.skips() if order_of(act[4]) > order_of(cursor)
         ]
         if ahead:
-            position = archive.append((), ahead)
-            self.file.commit(Batch(archived=position.text()), self._outside.hook)
+            batch = Batch(to_archive=lambda: archive.append((), ahead).text())
+            self.file.commit(batch, self._outside.hook)
 
     def _compare(self, settler: Settler, folder: Path) -> tuple[Mark, Identity, bool]:
         """What Redis and the file say of themselves, and whether the archive holds all between."""

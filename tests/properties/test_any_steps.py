@@ -36,7 +36,7 @@ RUNS = ("run-0", "run-1")
 PRODUCERS = ("p", "q")
 OWNERS = ("host-a", "host-b")
 LEASE_MS = 40
-POINTS = ("decided", "archived", "begun", "inserted", "put", "written", "committed")
+POINTS = ("decided", "begun", "archived", "inserted", "put", "written", "committed")
 KINDS = (
     *["run.update", "run.snapshot"] * 3,
     *["run.create", "lease.claim"] * 2,

@@ -207,7 +207,7 @@ class Killed(Exception):
     """What dies at a crash point."""
 
 
-POINTS = ("decided", "archived", "begun", "inserted", "put", "written", "committed")
+POINTS = ("decided", "begun", "archived", "inserted", "put", "written", "committed")
 
 
 @given(histories(max_size=60), st.sampled_from([1, 7, None]))

@@ -191,8 +191,7 @@ MUTANTS = {
         _mutant(
             "archived after the commit",
             "writer.apply",
-            "            if self.archive is not None and records:\n"
-            "                batch.archived = self.archive.append(records).text()\n",
+            "            batch.to_archive = partial(self._append, records)\n",
             "",
             "        self.aggregates.weigh(batch.runs)\n",
             "        if self.archive is not None and records:\n"

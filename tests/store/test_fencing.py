@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from writer.errors import Fenced
+from writer.store.commit import Batch
 from writer.store.partition import PartitionFile, partition_path
 from writer.streams.archive import Archive, Record, read_archive
 
@@ -25,15 +26,26 @@ def archive_of(data: Path, file: PartitionFile) -> Archive:
     return Archive(data / "archive", file.epoch, {"partition": 0}, fence=file.while_owner)
 
 
-def test_a_fenced_writer_does_not_begin_a_segment(tmp_path: Path) -> None:
+def archiving(archive: Archive, record: Record) -> Batch:
+    return Batch(to_archive=lambda: archive.append([record]).text())
+
+
+@pytest.mark.parametrize("before", [[], [RECORD]], ids=["its first batch", "a later one"])
+def test_a_fenced_writer_archives_nothing(tmp_path: Path, before: list[Record]) -> None:
+    """Also behind what it archived while it had the file: its successor has read that."""
     file = opened(tmp_path)
     archive = archive_of(tmp_path, file)
+    for record in before:
+        file.commit(archiving(archive, record))
     successor = opened(tmp_path)
 
     with pytest.raises(Fenced):
-        archive.append([RECORD])
+        file.commit(archiving(archive, RECORD._replace(id="2-0")))
 
-    assert list(read_archive(tmp_path / "archive")) == []
+    assert [
+        record for records, _, _ in read_archive(tmp_path / "archive") for record in records
+    ] == before
+    archive.close()
     for each in (file, successor):
         each.close()
 

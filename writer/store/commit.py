@@ -120,6 +120,8 @@ class Batch:
     acts: list[ActRow] = field(default_factory=list)
     drops: list[DropRow] = field(default_factory=list)
     messages: int = 0
+    to_archive: Callable[[], str | None] | None = None
+    """Is called once nobody else can take the file; returns what `archived` is to be."""
     archived: str | None = None
     control_cursor: str | None = None
 
@@ -144,6 +146,10 @@ def commit(connection: apsw.Connection, batch: Batch, epoch: int, hook: Hook = n
     with transaction(connection):
         hook("begun")
         check_epoch(connection, epoch)
+        if batch.to_archive is not None:
+            # Whoever lost the partition must not add to what its next writer has read.
+            batch.archived = batch.to_archive() or batch.archived
+            hook("archived")
         for run in batch.runs:
             if run.changed.erased:
                 _erase(connection, run)

@@ -10,7 +10,8 @@ whose commit failed stands here too, and again when it was applied after all. Re
 Each epoch writes segments of its own, so a writer that lost its partition can not spoil its
 successor's. A segment's first frame says up to where its epoch has read the earlier ones: what
 stands there behind that was never committed, and is not read. For that to hold for whoever reads
-later, an epoch begins its first segment, and takes back what failed, only while it has the file.
+later, an epoch writes, and takes back what failed, only while it has the file: a batch's frame is
+written inside the batch's transaction, once the epoch is known to be the file's.
 """
 
 from __future__ import annotations
@@ -136,14 +137,12 @@ class Archive:
         self._before = (after, 0)
 
     def append(self, records: Iterable[Record], acts: Iterable[Act] = ()) -> Position:
-        """Write a batch and sync it; returns where it ends. Raises StoreUnavailable or Fenced, and
-        then nothing of it will be read.
+        """Write a batch and sync it; returns where it ends. Raises StoreUnavailable, and then
+        nothing of it will be read. To be called while nobody else can take the partition.
         """
         lines = [orjson.dumps({"act": act._asdict()}) for act in acts]
         for record in records:
             lines += (orjson.dumps(_head(record)), b"".join(record.fields.values()))
-        if self._number == 0:
-            self._fence(self._begin)
         with self._guarded():
             if self._handle is not None and self._size >= self._bytes_max:
                 self._seal()
@@ -175,10 +174,6 @@ class Archive:
         if self._handle is not None:
             with suppress(StoreUnavailable), self._guarded():
                 self._seal()
-
-    def _begin(self) -> None:
-        with self._guarded():
-            self._open()
 
     def _open(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
