@@ -113,7 +113,6 @@ class PartitionLoop:
         cursors = [(run, self.trimming.place(run).message_id) for run in runs]
         per_run = max(self.reader.batch_messages_max // len(runs), 16)
         reading = self.reader.read(cursors, per_run)
-        self.trimming.note_first(cursors, reading)
         replaced = self.trimming.look_below(cursors, reading)
         reading = reading.without(replaced)
         restarts, tidy = self.trimming.look_at_empty(reading.empty)

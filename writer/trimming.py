@@ -38,7 +38,7 @@ class Trimming:
     _points: OrderedDict[str, str] = field(default_factory=OrderedDict)
     """How far each stream was trimmed; '' was looked at, and not trimmed yet."""
     _first: dict[str, str] = field(default_factory=dict)
-    """Where each stream began, until its first trim: what lies lower later is not of it."""
+    """Where each stream began, until it is trimmed: what lies lower later is not of it."""
     _unsynced: dict[str, Trim] = field(default_factory=dict)
     _sync_at: float = 0.0
 
@@ -51,13 +51,6 @@ class Trimming:
 
     # --- is it still the stream that was read? -------------------------------------------------
 
-    def note_first(self, cursors: Sequence[tuple[str, str]], reading: Reading) -> None:
-        """Remember where a stream begins that is read from its start."""
-        unread = {run for run, cursor in cursors if cursor == "0-0"}
-        for item in reversed(reading.items):
-            if item.run in unread:
-                self._first[item.run] = item.id
-
     def look_below(self, cursors: Sequence[tuple[str, str]], reading: Reading) -> list[str]:
         """Runs whose stream was replaced before we knew it: it holds messages up to the cursor that
         were never read, and that a read from the cursor never would.
@@ -66,8 +59,9 @@ class Trimming:
         each stream. Once it is trimmed up to the cursor, its last trim point tells.
         """
         replaced = []
+        first = {item.run: item.id for item in reversed(reading.items)}
         # A stream whose turn did not come may be another one by the time it comes.
-        reached = {item.run for item in reading.items}.union(reading.empty)
+        reached = first.keys() | set(reading.empty)
         asked = [
             (run, cursor)
             for run, cursor in cursors
@@ -80,12 +74,16 @@ class Trimming:
                 self._points[run] = cursor
             elif newest == cursor and run in self._points:
                 continue
-            elif newest == cursor and (first := self._first_known(run, cursor)):
-                self._points[run], self._first[run] = "", first
+            elif newest == cursor and (begin := self._first_known(run, cursor)):
+                self._points[run], self._first[run] = "", begin
             else:
                 self._points.pop(run, None)
                 replaced.append(run)
                 self.notes.note("stream_replaced", run)
+        for run, cursor in cursors:
+            if run in first and cursor in ("0-0", self._points.get(run)):
+                # Nothing was left below it.
+                self._first[run] = first[run]
         return replaced
 
     def look_again(self, run: str) -> None:
@@ -161,10 +159,7 @@ class Trimming:
         file, archive = self.applier.file, self.applier.archive
         # What is committed where nobody finds it must stay in Redis.
         file.check_place()
-        begins = {trim.run: self._first.pop(trim.run, "") for trim in trims}
-        trims = [
-            trim._replace(trimmed=self._points.get(trim.run) or begins[trim.run]) for trim in trims
-        ]
+        trims = [trim._replace(trimmed=self._begin(trim.run)) for trim in trims]
         archived = archive.position.text() if archive is not None else ""
         words = self.settler.settle(file.commit_seq, self.lineage, file.epoch, archived, trims)
         regressed = [run for run, word in words.items() if word == "regressed"]
@@ -182,6 +177,11 @@ class Trimming:
         while len(self._points) > POINTS_MAX:
             self._points.popitem(last=False)
         return regressed
+
+    def _begin(self, run: str) -> str:
+        """The id below which a stream holds nothing, '' if that is not known."""
+        known = [self._points.get(run), self._first.pop(run, None)]
+        return max(filter(None, known), key=order_of, default="")
 
     def _trim_of(self, run: str) -> Trim:
         """Up to the cursor, or what the replay window leaves of that."""

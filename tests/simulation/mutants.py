@@ -240,7 +240,7 @@ MUTANTS = {
             "writer.trimming",
             "return Trim(run, upto, last=last)",
             "return Trim(run, upto)",
-            "self._points.get(trim.run) or begins[trim.run]",
+            "self._begin(trim.run)",
             '""',
         ),
         _mutant(

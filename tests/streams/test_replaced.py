@@ -307,3 +307,19 @@ def test_by_one_that_begins_past_the_last_trim(stage: Stage) -> None:
         assert loop.step() == 1
         assert stage.streams.ids("a") == ["6-1"]
         stage.ends(loop)
+
+
+def test_what_others_trimmed_comes_back_before_the_trim(stage: Stage) -> None:
+    key = KEYS.run(0, "a")
+    with stage.tenure(AT_ONCE) as loop:
+        stage.put("5-1", 1)
+        stage.mark()
+        assert loop.step() == 1
+        stage.put("6-1", 1, "trimmed")
+        stage.put("6-2", 2)
+        whole: Any = stage.streams.client.dump(key)
+        stage.streams.client.xtrim(key, minid="6-2", approximate=False)
+        stage.mark()
+        stage.amid = lambda: stage.streams.client.restore(key, 0, whole, replace=True)
+        assert loop.step() == 1
+        stage.ends(loop)
