@@ -86,7 +86,9 @@ class Sweeping:
         thorough = begun >= self._thorough_at
         for partition in sorted(self._partitions):
             path = partition_path(self._settings.data, partition)
-            self._expire(partition)
+            if partition not in self._waiting:
+                # Whoever has to take it again may need all of its archive.
+                self._expire(partition)
             with closing(CursorReader(path)) as unlike:
                 marked = sweep(
                     client,

@@ -171,18 +171,10 @@ class Tenure:
         """
         assert self.file is not None
         file, clock = self.file, self._outside.clock
-        mark, identity, complete = self._compare(settler, folder)
-        if mark.commit_seq > identity.commit_seq and not complete and not self._accept_loss:
-            raise FileBehind(
-                f"{file.path.name} is at commit {identity.commit_seq}, but Redis has seen commit "
-                f"{mark.commit_seq} settled: the file is an older copy, or new, and the archive "
-                "does not hold what it lacks",
-                hint="put the right file or archive back; or go on with --accept-loss, which is "
-                "recorded",
-            )
+        mark, _, _ = self._compare(settler, folder)
         epoch = max(mark.epoch, last_epoch(folder))
         file.take(settler.writer, rules_version=RULES_VERSION, now=clock.now_ms(), at_least=epoch)
-        # Only from here on is nobody else at work.
+        # Only from here on is nobody else at work: what was there just now may have expired.
         mark, identity, complete = self._compare(settler, folder)
         behind = mark.commit_seq > identity.commit_seq
         caught_up = catch_up(
@@ -230,15 +222,23 @@ class Tenure:
             self.file.commit(batch, self._outside.hook)
 
     def _compare(self, settler: Settler, folder: Path) -> tuple[Mark, Identity, bool]:
-        """What Redis and the file say of themselves, and whether the archive holds all between."""
+        """What Redis and the file say of themselves, and whether the archive holds all between.
+
+        Raises FileBehind if it does not, and that is not accepted.
+        """
         assert self.file is not None
         mark, identity = settler.mark(), self.file.identity()
         since = Position.parse(identity.archived)
-        return (
-            mark,
-            identity,
-            reaches_back_to(folder, since) and reaches_up_to(folder, mark.archived),
-        )
+        complete = reaches_back_to(folder, since) and reaches_up_to(folder, mark.archived)
+        if mark.commit_seq > identity.commit_seq and not complete and not self._accept_loss:
+            raise FileBehind(
+                f"{self.file.path.name} is at commit {identity.commit_seq}, but Redis has seen "
+                f"commit {mark.commit_seq} settled: the file is an older copy, or new, and the "
+                "archive does not hold what it lacks",
+                hint="put the right file or archive back; or go on with --accept-loss, which is "
+                "recorded",
+            )
+        return mark, identity, complete
 
 
 def _bound(log: Log, partition: int) -> Log:

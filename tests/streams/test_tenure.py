@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 import apsw
@@ -14,12 +15,14 @@ from tests.streams.conftest import KEYS, Streams
 from tests.support import checks
 from tests.support.silence import SilentLog
 from writer.clock import SYSTEM, Clock, now_ms
-from writer.errors import FileTooNew, PartitionTaken
+from writer.errors import FileBehind, FileTooNew, PartitionTaken
 from writer.loop import PartitionLoop
 from writer.settings import WriterSettings
-from writer.store.partition import partition_path
+from writer.store.partition import PartitionFile, partition_path
+from writer.streams.archive import archive_folder
 from writer.streams.control import ask
 from writer.streams.link import connect
+from writer.streams.reach import expire
 from writer.tenure import Outside, Tenure
 
 
@@ -117,3 +120,31 @@ def test_an_act_is_carried_out_once_though_its_stream_comes_back_older(
         assert loop.file.commit_seq == before
         assert loop.quarantined == {"a"}
         loop.step_down()
+
+
+def test_nobody_accepts_the_loss_of_what_expires_while_an_older_file_is_taken(
+    streams: Streams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its archive is there at the first look, before anybody is kept out, and not at the second."""
+    take = PartitionFile.take
+
+    def taken(file: PartitionFile, writer: str, **given: Any) -> None:
+        take(file, writer, **given)
+        expire(archive_folder(tmp_path, 0), 2**62)
+
+    for number in range(3):
+        with tenure(streams, tmp_path) as loop:
+            fields: dict[Any, Any] = encode("run.create", {}, producer="p", seq=1)
+            streams.client.xadd(KEYS.run(0, f"run-{number}"), fields)
+            streams.client.zadd(KEYS.ready(0), {f"run-{number}": 0})
+            assert loop.step() == 1
+            loop.step_down()
+        if number == 0:
+            copyfile(partition_path(tmp_path, 0), tmp_path / "older")
+    for path in tmp_path.glob("p00.sqlite*"):
+        path.unlink()
+    copyfile(tmp_path / "older", partition_path(tmp_path, 0))
+    monkeypatch.setattr(PartitionFile, "take", taken)
+    with pytest.raises(FileBehind), tenure(streams, tmp_path):
+        pass
+    assert checks.rows(tmp_path, "SELECT count(*) FROM acts") == [(0,)]
