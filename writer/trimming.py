@@ -38,7 +38,7 @@ class Trimming:
     _points: OrderedDict[str, str] = field(default_factory=OrderedDict)
     """How far each stream was trimmed; '' was looked at, and not trimmed yet."""
     _first: dict[str, str] = field(default_factory=dict)
-    """Where each stream began, until it is trimmed: what lies lower later is not of it."""
+    """Where each stream began, until that is trimmed: what lies lower later is not of it."""
     _unsynced: dict[str, Trim] = field(default_factory=dict)
     _sync_at: float = 0.0
 
@@ -168,19 +168,24 @@ class Trimming:
         if regressed:
             self.applier.apply((), now=self.clock.now_ms(), restarts=regressed, hook=hook)
         for trim in trims:
-            if words[trim.run] == "trimmed":
-                # What a replay window keeps still begins where it began.
-                self._points[trim.run] = max(trim.cursor, trim.trimmed or "0-0", key=order_of)
-                self._points.move_to_end(trim.run)
-            else:
-                self._points.pop(trim.run, None)
-        while len(self._points) > POINTS_MAX:
-            self._points.popitem(last=False)
+            self._trimmed(trim.run, trim.cursor if words[trim.run] == "trimmed" else None)
         return regressed
+
+    def _trimmed(self, run: str, upto: str | None) -> None:
+        """Remember how far a stream was trimmed, if it was."""
+        self._points.pop(run, None)
+        if upto is not None:
+            self._points[run] = upto
+        # What a replay window keeps still begins where it began.
+        if upto is None or order_of(self._first.get(run, upto)) <= order_of(upto):
+            self._first.pop(run, None)
+        while len(self._points) > POINTS_MAX:
+            forgotten, _ = self._points.popitem(last=False)
+            self._first.pop(forgotten, None)
 
     def _begin(self, run: str) -> str:
         """The id below which a stream holds nothing, '' if that is not known."""
-        known = [self._points.get(run), self._first.pop(run, None)]
+        known = [self._points.get(run), self._first.get(run)]
         return max(filter(None, known), key=order_of, default="")
 
     def _trim_of(self, run: str) -> Trim:

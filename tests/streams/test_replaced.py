@@ -323,3 +323,14 @@ def test_what_others_trimmed_comes_back_before_the_trim(stage: Stage) -> None:
         stage.amid = lambda: stage.streams.client.restore(key, 0, whole, replace=True)
         assert loop.step() == 1
         stage.ends(loop)
+
+
+def test_a_stream_of_which_all_is_kept_is_not_taken_for_another(stage: Stage) -> None:
+    with stage.tenure(AT_ONCE | {"replay_window_ms": 1_000}) as loop:
+        for seq in range(1, 4):
+            stage.put(f"900000000000{seq}-0", seq)
+            stage.mark()
+            assert loop.step() == 1
+    assert len(stage.streams.ids("a")) == 3
+    counted = "SELECT max(incarnation), sum(duplicates) FROM cursors"
+    assert checks.rows(stage.data, counted) == [(1, 0)]
