@@ -149,22 +149,26 @@ def test_the_command_follows_until_it_is_told_to_end_and_goes_on_after_a_kill(
         *("tail-transcripts", str(folder), "--interval", "0.02"),
         *("--data", str(data), "--redis", redis_server.url),
     ]
-    for start, how in ((0, signal.SIGKILL), (50, signal.SIGINT)):
+    for start, how, code in (
+        (0, signal.SIGKILL, -signal.SIGKILL),
+        (50, signal.SIGINT, 0),
+        (100, signal.SIGTERM, 0),
+    ):
         with subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL) as follower:
             try:
                 for n in range(start, start + 50):
                     write(path, {"n": n})
                 await_lines(reader, path.name, start + 50)
                 follower.send_signal(how)
-                follower.wait(60)
+                assert follower.wait(60) == code
             finally:
                 follower.kill()
-    write(path, {"n": 100})
+    write(path, {"n": 150})
     done = statewriter(
         *("tail-transcripts", folder, "--once", "--json", "--redis", redis_server.url), data=data
     ).ok()
     assert done.json()["unreadable"] == 0
-    poll(lambda: lines_of(reader, path.name) == [[{"n": n} for n in range(101)]])
+    poll(lambda: lines_of(reader, path.name) == [[{"n": n} for n in range(151)]])
     assert reader.rejections().rejections == []
 
 

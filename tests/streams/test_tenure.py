@@ -18,8 +18,8 @@ from writer.clock import SYSTEM, Clock, now_ms
 from writer.errors import FileBehind, FileTooNew, PartitionTaken
 from writer.loop import PartitionLoop
 from writer.settings import WriterSettings
-from writer.store.partition import PartitionFile, partition_path
-from writer.streams.archive import archive_folder
+from writer.store.partition import partition_path
+from writer.streams.archive import archive_folder, segments
 from writer.streams.control import ask
 from writer.streams.link import connect
 from writer.streams.reach import expire
@@ -123,14 +123,21 @@ def test_an_act_is_carried_out_once_though_its_stream_comes_back_older(
 
 
 def test_nobody_accepts_the_loss_of_what_expires_while_an_older_file_is_taken(
-    streams: Streams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    streams: Streams, tmp_path: Path
 ) -> None:
     """Its archive is there at the first look, before anybody is kept out, and not at the second."""
-    take = PartitionFile.take
 
-    def taken(file: PartitionFile, writer: str, **given: Any) -> None:
-        take(file, writer, **given)
-        expire(archive_folder(tmp_path, 0), 2**62)
+    def connect_and_expire() -> Any:
+        client: Any = connect(streams.url)
+        looks, look = count(1), client.hgetall
+
+        def hgetall(name: str) -> Any:
+            if next(looks) == 2:
+                expire(archive_folder(tmp_path, 0), 2**62)
+            return look(name)
+
+        client.hgetall = hgetall
+        return client
 
     for number in range(3):
         with tenure(streams, tmp_path) as loop:
@@ -144,7 +151,9 @@ def test_nobody_accepts_the_loss_of_what_expires_while_an_older_file_is_taken(
     for path in tmp_path.glob("p00.sqlite*"):
         path.unlink()
     copyfile(tmp_path / "older", partition_path(tmp_path, 0))
-    monkeypatch.setattr(PartitionFile, "take", taken)
-    with pytest.raises(FileBehind), tenure(streams, tmp_path):
+    made = WriterSettings(data=tmp_path, prefix="t", redis=streams.url)
+    outside = Outside(connect_and_expire)
+    with pytest.raises(FileBehind), Tenure(made, outside, SilentLog(), 0, 1):
         pass
+    assert len(segments(archive_folder(tmp_path, 0))) == 1
     assert checks.rows(tmp_path, "SELECT count(*) FROM acts") == [(0,)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -42,7 +45,7 @@ def tail_transcripts(
     """Follow newline-delimited JSON files as they grow: a run per file, an entry per line.
 
     Rotated, truncated and half-written files are understood. After a restart nothing is
-    missing and nothing is stored twice.
+    missing and nothing is stored twice. Ctrl-C and SIGTERM end it.
     """
     from producers import Producer
     from producers.integrations.transcripts import Follower
@@ -52,11 +55,14 @@ def tail_transcripts(
         raise NotFound(f"there is no folder {folder}", hint="name the folder of the transcripts")
     settings = settings_of(data, redis)
     lines = unreadable = 0
-    with Producer(settings.redis, data=settings.data, prefix=settings.prefix) as producer:
+    with (
+        _heeding() as signals,
+        Producer(settings.redis, data=settings.data, prefix=settings.prefix) as producer,
+    ):
         follower = Follower(producer, folder, pattern=pattern)
         saved_s = monotonic()
         try:
-            while True:
+            while not signals:
                 sent = follower.look()
                 lines, unreadable = lines + sent.lines, unreadable + sent.unreadable
                 if sent.lines and not once:
@@ -75,3 +81,18 @@ def tail_transcripts(
     else:
         output.note(f"{output.counted(lines, 'line')} sent, {unreadable:,} of them no JSON")
     return OK
+
+
+@contextmanager
+def _heeding() -> Iterator[list[int]]:
+    """Signals that ask for the end, as they come. An exception amid a look could get lost."""
+    came: list[int] = []
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    for each, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(each, lambda number, _: came.append(number))
+    try:
+        yield came
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
