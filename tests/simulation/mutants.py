@@ -205,12 +205,6 @@ MUTANTS = {
             "                pass\n",
         ),
         _mutant(
-            "a fenced writer's batches count",
-            "writer.streams.archive",
-            "if last is not None and (*segment[:2], end) > last:",
-            "if False:",
-        ),
-        _mutant(
             "an archive is whole if it has a beginning",
             "writer.tenure",
             "reaches_back_to(folder, since) and reaches_up_to(folder, mark.archived)",

@@ -141,6 +141,8 @@ class Watch:
         # What expired since it was read was applied all the same.
         folders = (self.data / EXPIRED, self.data / "archive" / "p00")
         for line in between(folders, first, last):
+            if "act" in line and not self._knows(line["act"]):
+                raise Violation(f"{line['act']} stands in the archive, and is not known")
             if "run" not in line:
                 continue
             run, incarnation, message_id = line["run"], line["inc"], line["id"]
@@ -151,6 +153,11 @@ class Watch:
                 self.oracle.note(Restart(run, account.incarnation + 1))
             fields = self._fields(run, message_id, line["fields"])
             self.oracle.note(Settled(run, incarnation, message_id, fields))
+
+    def _knows(self, act: Mapping[str, Any]) -> bool:
+        named = [act[name] for name in ("id", "act", "run", "message_id")]
+        query = "SELECT 1 FROM acts WHERE (control_id, act, run_id, message_id) = (?, ?, ?, ?)"
+        return bool(self.rows(query, *named))
 
     def _fields(self, run: str, message_id: str, archived: dict[str, str]) -> Fields:
         """The message as it was sent; the archive holds it without its token."""
