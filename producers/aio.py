@@ -80,8 +80,10 @@ class AsyncProducer(Face):
             self._moved.clear()
             if ready():
                 break
+            # Not `wait_for`: a cancellation beside a movement would get lost in it.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._moved.wait(), min(remaining_s, LOOK_S))
+                async with asyncio.timeout(min(remaining_s, LOOK_S)):
+                    await self._moved.wait()
         return True
 
     def _listen(self) -> None:

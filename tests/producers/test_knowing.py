@@ -265,6 +265,20 @@ def test_cancelled_tasks_tear_no_call_and_stop_no_sending(
         await_numbers(reader, name, list(range(1, count)))
 
 
+def test_a_task_that_is_cancelled_as_something_moves_ends() -> None:
+    async def host() -> None:
+        producer = AsyncProducer(NOWHERE, partitions=1)
+        waits = asyncio.create_task(producer.wait_applied(producer.run("r").resume(), 60))
+        await asyncio.sleep(0.05)
+        producer._moved.set()
+        waits.cancel()
+        await asyncio.wait([waits], timeout=20)
+        assert waits.cancelled()
+        await producer.close(0)
+
+    asyncio.run(host())
+
+
 def test_a_full_buffer_never_blocks_the_loop_and_room_can_be_awaited() -> None:
     async def host() -> None:
         producer = AsyncProducer(NOWHERE, partitions=1, when_full="block", buffer_bytes_max=50_000)

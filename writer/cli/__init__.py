@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Annotated, Any
 
@@ -96,7 +97,11 @@ for _module in (
 
 def main() -> None:
     """The console script. Ends with the codes of `writer.cli.exits`."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    # Python gives up its handlers as it ends: a signal that came then would be the exit code.
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:

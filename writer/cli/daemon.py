@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from writer.embedded import Server
     from writer.settings import WriterSettings
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 STOP_S = 4.0
 """How long a stop may take, before the process ends without waiting any more."""
 LOOK_S = 0.1
@@ -157,7 +156,7 @@ class Service:
 
     def run(self) -> int:
         """Until a signal comes, or the daemon can not go on: then its error is raised."""
-        for each in SIGNALS:
+        for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, self._heed)
         import writer.daemon  # noqa: F401 - all that it needs is there before collecting is rare
         from writer.collector import look_rarely
@@ -169,9 +168,6 @@ class Service:
                 url = self._write(url)
         finally:
             self._release_server()
-            # Python gives up its handlers as it ends: one more signal would be its exit code.
-            for each in SIGNALS:
-                signal.signal(each, signal.SIG_IGN)
         self._log.info("stopped", signal=self._signal)
         return OK
 
