@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from shutil import copyfile
@@ -32,12 +33,13 @@ def tenure(
     *,
     accept_loss: bool = False,
     clock: Clock = SYSTEM,
+    connecting: Callable[[], Any] | None = None,
     **settings: Any,
 ) -> Tenure:
     made = WriterSettings(
         data=data, prefix="t", redis=streams.url, lease_ttl_ms=600_000, **settings
     )
-    outside = Outside(lambda: connect(streams.url), clock)
+    outside = Outside(connecting or (lambda: connect(streams.url)), clock)
     return Tenure(made, outside, SilentLog(), 0, 1, accept_loss=accept_loss)
 
 
@@ -151,9 +153,7 @@ def test_nobody_accepts_the_loss_of_what_expires_while_an_older_file_is_taken(
     for path in tmp_path.glob("p00.sqlite*"):
         path.unlink()
     copyfile(tmp_path / "older", partition_path(tmp_path, 0))
-    made = WriterSettings(data=tmp_path, prefix="t", redis=streams.url)
-    outside = Outside(connect_and_expire)
-    with pytest.raises(FileBehind), Tenure(made, outside, SilentLog(), 0, 1):
+    with pytest.raises(FileBehind), tenure(streams, tmp_path, connecting=connect_and_expire):
         pass
     assert len(segments(archive_folder(tmp_path, 0))) == 1
     assert checks.rows(tmp_path, "SELECT count(*) FROM acts") == [(0,)]

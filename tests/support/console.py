@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support.lines import whole_lines
 from tests.support.wait import PATIENCE_S, poll
 from writer.health import read_health
 
@@ -101,8 +102,7 @@ class RunningDaemon:
 
     def log(self) -> list[dict[str, Any]]:
         """What it logged so far, but for a line that is being written."""
-        whole, _, _ = self._log.read_bytes().rpartition(b"\n")
-        return [json.loads(line) for line in whole.splitlines()]
+        return [json.loads(line) for line in whole_lines(self._log.read_bytes())]
 
     def logged(self, action: str) -> list[dict[str, Any]]:
         """Its log lines of an action."""

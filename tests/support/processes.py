@@ -17,6 +17,7 @@ from typing import Any, NoReturn, Protocol
 import pytest
 
 from tests.support import daemon_main
+from tests.support.lines import whole_lines
 from tests.support.servers import under_ci
 from tests.support.wait import PATIENCE_S, poll
 
@@ -84,8 +85,7 @@ class Process:
         """
         with self.log.open("rb") as file:
             file.seek(self._skip)
-            whole, _, _ = file.read().rpartition(b"\n")
-            return [_parsed(line) for line in whole.splitlines()]
+            return [_parsed(line) for line in whole_lines(file.read())]
 
     def said(self, event: str, **fields: Any) -> list[dict[str, Any]]:
         """Its log lines of one event, those with these fields."""

@@ -32,7 +32,7 @@ from writer.core.dialect import Dialects
 from writer.core.facts import Facts, UpdateKey
 from writer.core.outcome import Applied, Duplicate, Held, Outcome, Refusal, Rejected
 from writer.core.run import Run, Sequences
-from writer.core.sequence import Standing, standing, use_up
+from writer.core.sequence import Standing, stand_of, use_up
 
 RULES_VERSION = 1
 """Rises whenever the same messages would be decided differently; recorded with what was decided."""
@@ -92,8 +92,7 @@ def _judge(
     run: Run, message: Decoded, arrival: int, facts: Facts, dialects: Dialects
 ) -> Applied | Rejected | Duplicate:
     producer, seq = message.producer, message.seq
-    sequences = run.producers.get(producer) if producer is not None else None
-    where = standing(sequences, seq) if producer is not None else Standing.NONE
+    sequences, where = stand_of(run, message)
     if where is not Standing.NEXT and where is not Standing.LATE:
         return _judge_known(run, message, where, sequences, facts)
     assert producer is not None
@@ -116,8 +115,7 @@ def _judge(
 
 def is_known(run: Run, message: Decoded, facts: Facts) -> bool:
     """Whether a message was settled before, by its sequence, or by its id and what it says."""
-    sequences = run.producers.get(message.producer or "")
-    where = standing(sequences, message.seq if message.producer is not None else None)
+    sequences, where = stand_of(run, message)
     if where is Standing.NEXT or where is Standing.LATE:
         return False
     return isinstance(_judge_known(run, message, where, sequences, facts), Duplicate)

@@ -16,7 +16,7 @@ from producers.contract.envelope import Decoded
 from producers.contract.jsontext import sorted_json
 from writer.core.parts import Node
 from writer.core.run import Run
-from writer.core.sequence import Standing, standing
+from writer.core.sequence import Standing, stand_of
 
 
 class UpdateKey(NamedTuple):
@@ -99,9 +99,7 @@ def entry_identity(command: AppendEntry) -> str | None:
 
 def want(run: Run, message: Decoded, wanted: Wanted) -> None:
     """Add to `wanted` what deciding this message needs, judged by the run as it is stored."""
-    sequences = run.producers.get(message.producer or "")
-    # A sequence without a producer is nobody's: it is known by its message alone.
-    where = standing(sequences, message.seq if message.producer is not None else None)
+    sequences, where = stand_of(run, message)
     # An id comes again only in a later incarnation, and there an earlier message of this very batch
     # may use the sequence up.
     if where is not Standing.NEXT or run.cursor.incarnation > 1:

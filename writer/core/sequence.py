@@ -7,8 +7,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from enum import Enum
 
+from producers.contract.envelope import Decoded
 from producers.contract.limits import SEQUENCE_JUMP_MAX
-from writer.core.run import Sequences
+from writer.core.run import Run, Sequences
 
 
 class Standing(Enum):
@@ -19,6 +20,17 @@ class Standing(Enum):
     KNOWN = "known"
     JUMP = "jump"
     NONE = "none"
+
+
+def stand_of(run: Run, message: Decoded) -> tuple[Sequences | None, Standing]:
+    """What is known of a message's producer, and where its sequence stands.
+
+    A sequence without a producer is nobody's: the message is known by itself alone.
+    """
+    if message.producer is None:
+        return None, Standing.NONE
+    sequences = run.producers.get(message.producer)
+    return sequences, standing(sequences, message.seq)
 
 
 def standing(sequences: Sequences | None, seq: int | None) -> Standing:
